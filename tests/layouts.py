@@ -9,7 +9,7 @@ from strategies import images_for
 from tinyvit import ViT, ViTConfig
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.interop import Weights
-from tinyvit.interop.huggingface import in_transformers_4
+from tinyvit.interop.huggingface import rename_to_transformers_4
 from tinyvit.interop.mappings import mapping_for
 from tinyvit.interop.names import to_ours
 
@@ -49,5 +49,5 @@ def logits_of(weights):
 
 def under_our_names(layout, arrays, config):
     """Arrays by the names of Transformers 4 or 5, as those of the model's parameters, by our names."""
-    theirs, _ = in_transformers_4(layout, {name: np.asarray(array) for name, array in arrays.items()})
+    theirs, _ = rename_to_transformers_4(layout, {name: np.asarray(array) for name, array in arrays.items()})
     return to_ours(theirs, config, layout.parts(config), layout.model)

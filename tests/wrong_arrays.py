@@ -45,7 +45,7 @@ def array_cases():
     for name, forward, backward, arrays in [*gradcheck.operation_cases(), *flat_cases()]:
         options = dict(getattr(forward, "keywords", {}))
         forward = getattr(forward, "func", forward)
-        if name in gradcheck.STACKED:
+        if name in gradcheck.MULTIPLE_RESULTS:
             forward = getattr(F, name)
         extra = [key for key in ("index", "targets") if key in options]
         arrays = [np.asarray(x, "float32") for x in arrays] + [np.asarray(options.pop(key)) for key in extra]

@@ -211,10 +211,10 @@ def _names(forward, count):
 # -- every operation, on small arrays of distinct sizes ----------------------------------------------------------
 
 B, N, D, H, K = 2, 5, 12, 3, 4
-STACKED = ("split_heads",)  # have several results, of one shape
+MULTIPLE_RESULTS = ("split_heads",)  # have several results, of one shape
 
 
-def stacked(operation):
+def stack_results(operation):
     """An operation with several results as one whose result is the stack of them."""
 
     @functools.wraps(operation)  # its backward, too
@@ -323,6 +323,6 @@ def operation_cases(seed=0, only=None):
         generator = Key(seed, path=f"case {name}").generator()
         inputs, options = cases[name]()
         operation = getattr(F, name.partition(",")[0])
-        forward = stacked(operation) if name in STACKED else operation
+        forward = stack_results(operation) if name in MULTIPLE_RESULTS else operation
         drawn.append((name, partial(forward, **options), operation.backward, inputs))
     return drawn

@@ -39,7 +39,7 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
             raise ValueError(f"{run} is a run, which says all that is needed; leave out {', '.join(named)}")
         trained = load_trained(run, device, best)
         trained.model.why_no_classes = trained.why_no_classes
-        return prepared(trained.model, trained.preprocessing)
+        return attach_preprocessing(trained.model, trained.preprocessing)
     if best:
         raise ValueError(f"{path} is not a run of tinyvit, which alone has best weights; leave out best")
     weights = interop.load(path, **given)
@@ -47,7 +47,7 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
     dtype = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
     model = build(weights.config, dtype=dtype, device=choose_device(device)[0])
     model.load_state_dict(weights.state)
-    return prepared(model, weights.preprocessing, weights.notes)
+    return attach_preprocessing(model, weights.preprocessing, weights.notes)
 
 
 def run_of(path):
@@ -68,7 +68,7 @@ def is_run(folder):
     return any((folder / name).exists() for name in RUN_FILES)
 
 
-def prepared(model, preprocessing, notes=()):
+def attach_preprocessing(model, preprocessing, notes=()):
     """The model, with how its images are prepared and what was assumed."""
     model.preprocessing, model.notes = preprocessing, tuple(notes)
     return model

@@ -27,7 +27,7 @@ def test_a_dry_run_walks_every_part_and_leaves_a_json_and_a_table(tmp_path, caps
     assert parts["compare"]["operations"] and all(row["ok"] for row in parts["compare"]["operations"])
     (step,) = parts["steps"]["steps"]
     assert step["seconds"]["tinyvit"] > 0
-    assert len(parts["train"]["history"]) == recipe.DIGITS
+    assert len(parts["train"]["history"]) == recipe.DRY_RUN_EPOCHS
     text = (tmp_path / "gpu-report.txt").read_text()
     assert text.startswith("a dry run on the CPU, whose figures mean nothing") and text == capsys.readouterr().out
     assert "processor: " in text and max(map(len, text.splitlines())) <= 120
@@ -74,7 +74,7 @@ def test_an_error_beyond_its_bound_is_a_problem_and_a_nan_is_within_none(monkeyp
 def test_the_tests_are_reported_by_their_last_lines(monkeypatch, status, shown):
     ended = subprocess.CompletedProcess([], status, "E no\n" + ("1 failed" if status else "12 passed"))
     monkeypatch.setattr(command.subprocess, "run", lambda *args, **options: ended)
-    found, lines = command.tests(command.parse(["--dry-run"]), 60)
+    found, lines = command.run_tests(command.parse(["--dry-run"]), 60)
     assert lines == shown and ("problem" in found) == bool(status)
 
 
@@ -86,9 +86,9 @@ def test_all_gpu_tests_are_where_the_report_looks_for_them():
 
 def test_a_product_is_named_by_its_shape():
     a, b, out = np.ones((2, 3, 4, 5), "float16"), np.ones((2, 3, 5, 7), "float16"), np.ones((2, 3, 4, 7), "float32")
-    assert times.described("products", [a, b, out]) == "product 6 of 4×5×7, float16 → float32"
-    assert times.described("product", [a[0, 0], b[0, 0], out[0, 0]]) == "product 4×5×7, float16 → float32"
-    assert times.described("gelu_forward", [a]) == "gelu_forward"
+    assert times.launch_name("products", [a, b, out]) == "product 6 of 4×5×7, float16 → float32"
+    assert times.launch_name("product", [a[0, 0], b[0, 0], out[0, 0]]) == "product 4×5×7, float16 → float32"
+    assert times.launch_name("gelu_forward", [a]) == "gelu_forward"
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from small_bench import ATTENTION, CONFIG, CONV, INFER, TRAIN, small_run
 
 from tinyvit.bench import run
-from tinyvit.bench.run import Player, contestants, disagreement, failed, quartiles, ratio, result_of, take_turns
+from tinyvit.bench.run import Player, contestants, disagreement, has_failed, quartiles, ratio, result_of, take_turns
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ class Listed:
     def __init__(self, name, order):
         self.name, self.order = name, order
 
-    def go_on(self):
+    def advance(self):
         self.order.append(self.name)
 
 
@@ -44,7 +44,7 @@ def test_every_case_has_a_row_for_every_contestant_with_all_that_was_measured():
             assert row["per_second"] == pytest.approx(result["batch_size"] / row["median"])
             assert row["of_floor"] == pytest.approx(result["floor"]["seconds"] / row["median"])
         assert result["disagreement"] is None
-    assert json.loads(json.dumps(results, allow_nan=False)) == results and not any(map(failed, results))
+    assert json.loads(json.dumps(results, allow_nan=False)) == results and not any(map(has_failed, results))
 
 
 class Played:
@@ -58,7 +58,7 @@ class Played:
 
 
 def test_ratios_and_the_share_of_the_floor_follow_from_the_times():
-    ours = Played(run.tinyvit("fast"), [1.0, 2.0, 4.0])
+    ours = Played(run.tinyvit_at("fast"), [1.0, 2.0, 4.0])
     theirs = Played(run.TORCH[0], [1.5, 3.0, 10.0])
     rates = [Played(run.PRODUCTS, [], [1e6, 5e6, 2e6]), Played(run.TORCH_PRODUCTS, [], [4e6, 1e6, 1e6])]
     result = result_of(TRAIN, [ours, theirs], rates)
@@ -86,26 +86,26 @@ def test_contestants_that_did_not_do_the_same_work_are_named_unless_dropout_mask
     assert disagreement({}) is None and disagreement({"a": 0.0, "b": 0.0}) is None
     assert disagreement({"a": 2.0, "b": 2.1}) == "not the same work: a got 2, b got 2.1"
     assert disagreement({"a": 2.0, "b": 2.1}, 0.1) is None and disagreement({"a": 2.0, "b": float("nan")}, 0.1)
-    players = [Played(run.TORCH[0], [1.0], second=1.0), Played(run.tinyvit("numpy"), [1.0], second=2.0)]
+    players = [Played(run.TORCH[0], [1.0], second=1.0), Played(run.tinyvit_at("numpy"), [1.0], second=2.0)]
     assert result_of(replace(TRAIN, shape=replace(CONFIG, drop_rate=0.1)), players)["disagreement"] is None
     assert "not the same work" in result_of(TRAIN, players)["disagreement"]
 
 
 @pytest.mark.end_to_end
 def test_a_worker_that_dies_is_reported_and_the_others_go_on(monkeypatch):
-    go_on = Player.go_on
+    advance = Player.advance
 
     def kill_one(player):
         if player.contestant.name == "reference":
             player.process.kill()
-        go_on(player)
+        advance(player)
 
-    monkeypatch.setattr(Player, "go_on", kill_one)
+    monkeypatch.setattr(Player, "advance", kill_one)
     (result,) = small_run(levels=("reference", "numpy"))
     dead, alive = result["results"]
     assert "killed" in dead["problem"] and dead["median"] is None and dead["seconds"] == []
     assert alive["problem"] is None and alive["median"] > 0 and alive["ratios"] == {"reference": None}
-    assert json.dumps(result, allow_nan=False) and failed(result)
+    assert json.dumps(result, allow_nan=False) and has_failed(result)
 
 
 @pytest.mark.parametrize(("missing", "left_out", "models", "convolutions"), [
@@ -119,7 +119,7 @@ def test_what_is_not_installed_is_named_with_its_command_and_the_rest_takes_part
     monkeypatch.setattr(run, "find_spec", lambda name: None if name in missing else name)
     playing, products, why = contestants(("numpy", "fast"))
     assert re.fullmatch(left_out, "".join(why.values()))
-    assert [one.name for one in playing if one.plays(TRAIN)] == ["numpy", "fast", *models]
-    assert [one.name for one in playing if one.plays(CONV)] == ["numpy", "fast", *convolutions]
-    assert [one.name for one in playing if one.plays(ATTENTION)] == ["numpy", "fast", *convolutions[:1]]
+    assert [one.name for one in playing if one.takes_part(TRAIN)] == ["numpy", "fast", *models]
+    assert [one.name for one in playing if one.takes_part(CONV)] == ["numpy", "fast", *convolutions]
+    assert [one.name for one in playing if one.takes_part(ATTENTION)] == ["numpy", "fast", *convolutions[:1]]
     assert len(products) == 1 + bool(convolutions)

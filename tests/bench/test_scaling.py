@@ -3,12 +3,12 @@ from tinyvit.bench import scaling
 
 def test_every_point_has_the_size_that_it_is_drawn_at_and_one_is_in_the_middle_of_all():
     cases = scaling.cases()
-    for axis, sizes in scaling.GRID.items():
+    for axis, sizes in scaling.AXIS_SIZES.items():
         for size, case in zip(sizes, cases[axis]):
-            expected, config = scaling.MIDDLE | {axis: size}, case.shape
+            expected, config = scaling.REFERENCE_SIZES | {axis: size}, case.shape
             assert (1 + config.grid[0] * config.grid[1], case.batch_size) == (expected["tokens"], expected["batch"])
             assert (config.embed_dim, config.depth) == (expected["width"], expected["depth"])
-            assert config.head_dim == scaling.HEAD_DIM and case.kind == "train" and not case.draws
+            assert config.head_dim == scaling.HEAD_DIM and case.kind == "train" and not case.is_random
     assert len({case.title for own in cases.values() for case in own}) == sum(map(len, cases.values())) - 3
 
 

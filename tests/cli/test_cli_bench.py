@@ -65,8 +65,8 @@ def test_a_worker_that_dies_gives_status_1_and_its_reason(tinyvit, monkeypatch):
 
 
 def test_scaling_alone_measures_no_case_and_leaves_a_picture(succeeds, monkeypatch, tmp_path):
-    monkeypatch.setattr("tinyvit.bench.scaling.GRID", dict(tokens=(2, 5), width=(8,), depth=(1,), batch=(2,)))
-    monkeypatch.setattr("tinyvit.bench.scaling.MIDDLE", dict(tokens=5, width=8, depth=1, batch=2))
+    monkeypatch.setattr("tinyvit.bench.scaling.AXIS_SIZES", dict(tokens=(2, 5), width=(8,), depth=(1,), batch=(2,)))
+    monkeypatch.setattr("tinyvit.bench.scaling.REFERENCE_SIZES", dict(tokens=5, width=8, depth=1, batch=2))
     succeeds("bench", "--scaling", *QUICK[2:], "--out", ".")
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     result = json.loads((tmp_path / "bench.json").read_text())

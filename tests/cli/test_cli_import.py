@@ -160,9 +160,9 @@ def test_invalid_input_is_refused_and_nothing_is_ever_overwritten(
 def test_weights_are_imported_in_less_memory_than_they_take(tmp_path):
     """A ViT-B of 346 MB in a process limited to 200 MB: arrays are written from the mapped file."""
     from tinyvit import create_model
-    from tinyvit.interop.names import own_shapes
+    from tinyvit.interop.names import state_shapes
 
-    shapes = own_shapes(create_model("vit_base_patch16_224", device="meta").config)
+    shapes = state_shapes(create_model("vit_base_patch16_224", device="meta").config)
     write_tensors(tmp_path / "vit.safetensors", {name: np.zeros(shape, "float32") for name, shape in shapes.items()})
     limited = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (200_000_000, 200_000_000))"
     process = in_new_process(tmp_path, limited, "import", "vit.safetensors", "--out", "run")

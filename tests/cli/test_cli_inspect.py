@@ -10,7 +10,7 @@ from PIL import Image
 from tinyvit import data, probe
 from tinyvit import functional as F
 from tinyvit.cli import inspect
-from tinyvit.probe.explorer import choose
+from tinyvit.probe.explorer import choose_images
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
 
@@ -115,7 +115,7 @@ def chosen(run):
     """The `count` test images that the page shows by default."""
     model, test = load_trained(run, "cpu").model, data.digits().test
     probabilities = F.softmax(logits_of(model, test))[0]
-    return lambda count: choose(probabilities, test.labels, count)
+    return lambda count: choose_images(probabilities, test.labels, count)
 
 
 def test_a_page_of_chosen_images_is_written_and_nothing_else(succeeds, as_json, run, chosen, tmp_path):

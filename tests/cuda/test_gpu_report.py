@@ -10,13 +10,13 @@ from tinyvit.training import preset
 
 
 def test_every_part_of_the_report_runs_on_a_device(cupy, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "DIGITS", 1)
-    monkeypatch.setattr(recipe, "TRIAL", 2)
-    monkeypatch.setattr(recipe, "WARM", 1)
+    monkeypatch.setattr(recipe, "DRY_RUN_EPOCHS", 1)
+    monkeypatch.setattr(recipe, "TRIAL_STEPS", 2)
+    monkeypatch.setattr(recipe, "WARM_UP_STEPS", 1)
     monkeypatch.setattr(recipe, "preset", lambda name: replace(preset(name), images=200))
     options = command.parse(["--dry-run", "--no-tests", "--minutes", "60"])
     options.device, options.precisions = "cuda:0", ("bfloat16", "tf32", "float32")
-    command.carry_out(options, tmp_path)
+    command.run_parts(options, tmp_path)
     found = json.loads((tmp_path / "gpu-report.json").read_text())
     compare, steps, train = (found["parts"][part] for part in ("compare", "steps", "train"))
     assert not [part["problem"] for part in (compare, steps, train) if "problem" in part]

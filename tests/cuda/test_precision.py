@@ -156,7 +156,7 @@ def test_a_run_that_diverges_in_float16_is_advised_to_take_bfloat16(cupy, tmp_pa
     monkeypatch.setattr("tinyvit.training.divergence.MAX_SKIPPED_STEPS", 1)
     overflow = overflowing(0.0)
     monkeypatch.setattr(Classification, "loss", lambda task, model, batch, ctx: overflow(model, *batch.values(), ctx))
-    monkeypatch.setattr(loss_scale, "FIRST", 1.0)
+    monkeypatch.setattr(loss_scale, "INITIAL_SCALE", 1.0)
     with pytest.raises(Diverged, match="the precision float16: .* or --precision bfloat16"):
         train(replace(TINY, precision="float16"), tmp_path / "run")
 

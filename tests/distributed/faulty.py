@@ -8,14 +8,14 @@ import sys
 import numpy as np
 
 from tinyvit.cli import main
-from tinyvit.launcher import started_in_parallel
+from tinyvit.launcher import rank_and_size
 from tinyvit.training import trainer
 from tinyvit.training.tasks.classification import Classification
 
 FAULT, *COMMAND = sys.argv[1:]
 AT = 5  # the step in which it happens
 
-rank, _ = started_in_parallel()
+rank, _ = rank_and_size()
 
 
 def at_fault(self, model, step, applied):

@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 import tinyvit
 from tinyvit import exercises, kernels
-from tinyvit.exercises.calling import PRINTED, TimeIsUp, call, end
+from tinyvit.exercises.calling import MAX_PRINTED_CHARACTERS, TimeLimitExceeded, call, stop_thread
 
 
 def endless(x):
@@ -45,18 +45,18 @@ def test_nothing_is_raised_in_a_thread_that_has_left_the_function_and_takes_its_
     def run():
         try:
             endless(1)
-        except TimeIsUp:
+        except TimeLimitExceeded:
             raised.append("in the function")
         try:
             deadline = time.monotonic() + 0.3
             while time.monotonic() < deadline:
                 pass
-        except TimeIsUp:
+        except TimeLimitExceeded:
             raised.append("after it")
 
     thread = threading.Thread(target=run)
     thread.start()
-    end(thread, endless)
+    stop_thread(thread, endless)
     thread.join(5)
     assert raised == ["in the function"]
 
@@ -76,7 +76,8 @@ def test_an_endless_loop_that_prints_fills_no_memory():
             print("still here")
 
     ended = call(talks, (1,), 0.2)
-    assert ended.out_of_time and len(ended.printed) == PRINTED and ended.printed.startswith("still here\nstill here")
+    assert ended.out_of_time and ended.printed.startswith("still here\nstill here")
+    assert len(ended.printed) == MAX_PRINTED_CHARACTERS
 
 
 def test_ctrl_c_ends_the_function_and_the_check():

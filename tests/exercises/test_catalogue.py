@@ -66,7 +66,7 @@ def test_a_solution_shows_the_functions_that_it_calls_and_no_others():
 
 @pytest.fixture
 def nothing_given(monkeypatch):
-    monkeypatch.setattr(catalogue, "GIVEN", {})
+    monkeypatch.setattr(catalogue, "HINTS_GIVEN", {})
 
 
 def test_each_call_gives_the_next_hint_and_then_says_how_to_see_the_solution(nothing_given):

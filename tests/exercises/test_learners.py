@@ -120,9 +120,9 @@ def test_a_slip_is_answered_with_the_whole_step_or_the_entries_that_are_wrong(fu
 def test_a_right_solution_is_no_slip_and_the_solution_itself_stays_as_it_is(name):
     exercise = EXERCISES[name]
     case, text = exercise.cases()[0], exercises.solution(name)
-    right = exercise.labelled(exercise.right(*exercise.draw(case)))
+    right = exercise.label_outputs(exercise.right(*exercise.draw(case)))
     made = {key: array + 1.5 * np.arange(array.size).reshape(array.shape) for key, array in right.items()}
-    assert slips.slips(exercise, case, lambda: exercise.draw(case), made, list(made)) == []
+    assert slips.find_slips(exercise, case, lambda: exercise.draw(case), made, list(made)) == []
     assert exercises.solution(name) == text
 
 
@@ -138,12 +138,12 @@ def test_what_has_no_name_is_answered_by_what_should_hold():
 
 
 def test_no_invariant_is_broken_by_a_right_answer():
-    held = [exercise for exercise in EXERCISES.values() if exercise.holds]
+    held = [exercise for exercise in EXERCISES.values() if exercise.invariants]
     assert len(held) > 8
     for exercise in held:
         for case in exercise.cases()[:2]:
-            right = exercise.labelled(exercise.right(*exercise.draw(case)))
-            for output, sentence, residual in exercise.holds:
+            right = exercise.label_outputs(exercise.right(*exercise.draw(case)))
+            for output, sentence, residual in exercise.invariants:
                 assert output in right
                 assert not is_broken(exercise, residual, right, exercise.draw(case), 1e-13), (exercise.name, sentence)
 

@@ -58,7 +58,7 @@ def test_the_gradients_in_the_training_are_the_packages(dtype, bound):
 
 @pytest.mark.parametrize("mistake", MISTAKES["vit_backward"][:3], ids=lambda mistake: mistake.name)
 def test_a_wrong_gradient_is_named_and_not_trained(mistake, monkeypatch, capsys):
-    monkeypatch.setattr(own_vit, "trained", lambda *arguments: pytest.fail("it was trained"))
+    monkeypatch.setattr(own_vit, "run_training", lambda *arguments: pytest.fail("it was trained"))
     wrong = SimpleNamespace(vit=vit, vit_backward=mistake.formula)
     result = exercises.train(wrong, epochs=1)
     assert not result and result.accuracy is None and "Nothing was trained" in str(result)

@@ -45,7 +45,7 @@ def with_wrong(name, wrong, stop=False):
 def test_the_steps_lead_to_the_exercises_right_answer(name):
     exercise = EXERCISES[name]
     arguments = exercise.draw(exercise.cases()[0])
-    outputs = exercise.labelled(exercise.right(*arguments))
+    outputs = exercise.label_outputs(exercise.right(*arguments))
     results = RESULTS.get(name) or {output: output for output in exercise.returns if output in expected_steps(name)}
     assert results
     for output, step in results.items():

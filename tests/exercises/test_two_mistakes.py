@@ -7,7 +7,7 @@ import pytest
 
 from tinyvit import exercises
 from tinyvit.exercises.catalogue import EXERCISES
-from tinyvit.exercises.exercise import edited
+from tinyvit.exercises.exercise import edit_solution
 
 
 def softmax(scores):
@@ -70,16 +70,16 @@ def test_two_mistakes_as_a_learner_makes_them_are_both_named(name, function, mis
 
 def pairs_of(exercise):
     """Pairs of mistakes whose edits give the same in either order, and not what one gives alone; of many, some."""
-    alone = [exercise.made_by(mistake.formula, drawn(exercise)) for mistake in exercise.mistakes]
+    alone = [exercise.evaluate(mistake.formula, drawn(exercise)) for mistake in exercise.mistakes]
     pairs = list(combinations(exercise.mistakes, 2))
     for one, other in pairs[:: max(5, len(pairs) // 8) if len(pairs) > 10 else 1]:
         try:
-            together = edited(exercise.right, one.edits + other.edits)
-            turned = edited(exercise.right, other.edits + one.edits)
+            together = edit_solution(exercise.right, one.edits + other.edits)
+            turned = edit_solution(exercise.right, other.edits + one.edits)
         except ValueError:  # one of them edits what the other has edited
             continue
-        outputs = exercise.made_by(together, drawn(exercise))
-        same = outputs and made_alike(outputs, exercise.made_by(turned, drawn(exercise)))
+        outputs = exercise.evaluate(together, drawn(exercise))
+        same = outputs and made_alike(outputs, exercise.evaluate(turned, drawn(exercise)))
         zeros = not all(array.any() for array in outputs.values())  # zeros look like no mistake in particular
         if same and not zeros and not any(made_alike(outputs, others) for others in alone):
             yield {one.name, other.name}, together

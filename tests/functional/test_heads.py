@@ -11,7 +11,7 @@ from tinyvit.functional.heads import empty_gradients
 
 @given(x=normals((2, 5, 24), dtype="float64"), parts=st.integers(1, 3), seed=seeds())
 def test_split_heads_gradients_match_the_complex_step(x, parts, seed):
-    split = gradcheck.stacked(F.split_heads)
+    split = gradcheck.stack_results(F.split_heads)
     report = gradcheck.check(split, F.split_heads_backward, (*x, 4, parts), seed=seed)
     assert report.max_error < 1e-10, report
 

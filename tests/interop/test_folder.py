@@ -14,7 +14,7 @@ from layouts import HUGGINGFACE
 from small_weights import WEIGHTS
 
 from tinyvit import interop
-from tinyvit.interop.folder import INDEX, kind_of, read_npz, weight_files
+from tinyvit.interop.folder import INDEX, file_kind, read_npz, weight_files
 from tinyvit.tensors import write_tensors
 
 
@@ -154,14 +154,14 @@ def zipped(name, content=b"\x80\2}.", compress=zipfile.ZIP_STORED):
 def test_the_error_says_which_kind_of_file_a_foreign_one_is(tmp_path, content, what):
     (tmp_path / "w.npz").write_bytes(content)
     with pytest.raises(ValueError) as error:
-        kind_of(tmp_path / "w.npz")
+        file_kind(tmp_path / "w.npz")
     assert str(error.value).startswith(f"{tmp_path / 'w.npz'} {what}")
 
 
 def test_file_kinds_are_recognised_by_content_and_not_by_name(tmp_path):
     write_tensors(tmp_path / "a.bin", {"x": np.ones(3)})
     (tmp_path / "b.pt").write_bytes(npz(x=np.ones(3)))
-    assert (kind_of(tmp_path / "a.bin"), kind_of(tmp_path / "b.pt")) == ("safetensors", "npz")
+    assert (file_kind(tmp_path / "a.bin"), file_kind(tmp_path / "b.pt")) == ("safetensors", "npz")
 
 
 PICKLES = {
@@ -176,7 +176,7 @@ def test_a_pickle_is_refused_with_the_reason_and_the_command_that_converts_it(tm
     path = tmp_path / "pytorch model.bin"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="to read it runs whatever code is in it") as error:
-        kind_of(path)
+        file_kind(path)
     assert "\n" not in str(error.value)
     assert str(error.value).endswith(f" {quote(str(path))} {quote(str(tmp_path / 'model.safetensors'))}")
 

@@ -13,8 +13,8 @@ from strategies import weights
 from tinyvit import ViT
 from tinyvit.interop import Weights
 from tinyvit.interop.huggingface import FIELDS
-from tinyvit.interop.huggingface_config import DEFAULTS, crop_of
-from tinyvit.interop.huggingface_vits import OF_5
+from tinyvit.interop.huggingface_config import DEFAULTS, crop_fraction
+from tinyvit.interop.huggingface_vits import SPELLINGS
 
 EXAMPLE = example()
 TENSORS, ABOUT, PREPROCESSOR = HUGGINGFACE.write(EXAMPLE)
@@ -47,7 +47,7 @@ def test_positions_of_other_kinds_become_one_table_with_the_same_logits(written)
 @given(st.sets(st.sampled_from(sorted(TENSORS))), st.booleans())
 def test_each_array_may_have_either_spelling_with_the_prefix_or_without(others, prefix):
     def respelled(name):
-        for new, old in OF_5.items():
+        for new, old in SPELLINGS.items():
             name = name.replace(old, new.replace("\\", "").replace("^", ""))
         return name
 
@@ -151,16 +151,16 @@ def test_deviations_from_the_preprocessor_are_noted(preprocessor, note):
 def test_an_image_is_resized_before_a_crop_to_exactly_the_preprocessors_size(side):
     for shortest in range(side, 2 * side):
         preprocessor = DEFAULTS | {"do_center_crop": True, "size": {"shortest_edge": shortest}, "crop_size": side}
-        share, notes = crop_of(preprocessor, (side, side))
+        share, notes = crop_fraction(preprocessor, (side, side))
         assert share == pytest.approx(side / shortest, rel=1e-15) and notes == ()
         assert floor(side / share) == shortest
-        assert crop_of(preprocessor | {"crop_pct": 1e-320}, (side, side)) == (share, ())
+        assert crop_fraction(preprocessor | {"crop_pct": 1e-320}, (side, side)) == (share, ())
 
 
 def test_a_crop_that_is_not_square_is_stretched_with_a_note():
     crop_size = {"height": 16, "width": 24}
     preprocessor = DEFAULTS | {"do_center_crop": True, "size": {"shortest_edge": 24}, "crop_size": crop_size}
-    share, (note,) = crop_of(preprocessor, (16, 24))
+    share, (note,) = crop_fraction(preprocessor, (16, 24))
     assert share is None and note.startswith("images are stretched")
 
 

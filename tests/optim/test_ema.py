@@ -51,7 +51,7 @@ def test_chunks_change_nothing(chunk, monkeypatch):
     models = small_model("float32"), small_model("float32")
     averages = [EMA(model) for model in models]
     averaged(models[0], averages[0], range(3))
-    monkeypatch.setattr(ema, "CHUNK", chunk)
+    monkeypatch.setattr(ema, "CHUNK_ENTRIES", chunk)
     averaged(models[1], averages[1], range(3))
     np.testing.assert_array_equal(averages[1].average, averages[0].average)
     assert averages[0].average.dtype == "float32"

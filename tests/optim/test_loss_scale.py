@@ -9,7 +9,7 @@ from tinyvit.optim import LossScale, loss_scale
 @given(applied=st.lists(st.booleans(), max_size=60))
 def test_it_is_halved_at_each_overflow_and_doubled_after_enough_good_steps(applied):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss_scale, "PATIENCE", 3)
+        patch.setattr(loss_scale, "GROWTH_INTERVAL_STEPS", 3)
         scale, expected, good = LossScale(np), 2.0**16, 0
         for each in applied:
             assert scale.update(np.bool_(each)) == (not each and expected > 1)

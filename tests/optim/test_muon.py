@@ -184,7 +184,7 @@ def test_frozen_matrices_cost_nothing():
 def test_threads_and_the_size_of_the_pieces_change_nothing(piece, monkeypatch):
     model, other = small_model(), small_model()
     take_steps(model, optim.Muon(model), 3)
-    monkeypatch.setattr(muon, "PIECE", piece)
+    monkeypatch.setattr(muon, "PIECE_ENTRIES", piece)
     with ThreadPoolExecutor(3) as pool:
         take_steps(other, optim.Muon(other, map_pieces=pool.map), 3)
     np.testing.assert_allclose(other.storage.data, model.storage.data, rtol=0, atol=1e-15)

@@ -183,7 +183,7 @@ def test_the_padding_between_parameters_stays_zero(make):
 def test_a_sweep_in_chunks_equals_a_sweep_over_the_whole_array(make, chunk, monkeypatch):
     whole, chunked = small_model(), small_model()
     take_steps(whole, make(whole), gradients(whole, 3))
-    monkeypatch.setattr(optimizers, "CHUNK", chunk)
+    monkeypatch.setattr(optimizers, "CHUNK_ENTRIES", chunk)
     take_steps(chunked, make(chunked), gradients(chunked, 3))
     np.testing.assert_array_equal(chunked.storage.data, whole.storage.data)
 

@@ -13,7 +13,7 @@ from transformers import BitForImageClassification, DPTConfig, DPTModel, ResNetF
 from tinyvit import Context
 from tinyvit.interop.huggingface_convnets import BIT, RESNET
 from tinyvit.interop.huggingface_vits import VIT
-from tinyvit.interop.names import in_equal_parts, to_theirs
+from tinyvit.interop.names import equal_parts, to_theirs
 from tinyvit.models import BiTConfig, HybridConfig, ResNetConfig, build, create_model
 from tinyvit.nn import buffer_updates
 
@@ -112,7 +112,7 @@ def dpt_names(name):
     return tuple(one.replace("patch_embeddings.projection", "projection") for one in VIT.names(name, None))
 
 
-DPT = in_equal_parts(dpt_names)
+DPT = equal_parts(dpt_names)
 
 
 @pytest.mark.parametrize("config", [HYBRID, replace(

@@ -12,7 +12,7 @@ from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from tinyvit import interop
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.huggingface import in_transformers_4
+from tinyvit.interop.huggingface import rename_to_transformers_4
 from tinyvit.interop.huggingface_vits import VIT
 from tinyvit.models import ViTConfig
 from tinyvit.training.config import TrainConfig
@@ -82,7 +82,7 @@ def spelled(name):
         if name.startswith(prefix):
             inside = name.removeprefix(prefix)
             inside = inside if prefix == "vit." else f"encoder.layer.{inside}"
-            (old,) = in_transformers_4(VIT, {inside: np.ones(1)})[0]
+            (old,) = rename_to_transformers_4(VIT, {inside: np.ones(1)})[0]
             return f"vit.{old}" if prefix == "vit." else old.replace("encoder.layer.", "decoder.decoder_layers.")
     return name
 

@@ -14,7 +14,7 @@ from transformers import VivitConfig, VivitForVideoClassification, VivitImagePro
 
 from tinyvit import cli, interop
 from tinyvit import functional as F
-from tinyvit.interop.huggingface_config import preprocessing_of, processor_of
+from tinyvit.interop.huggingface_config import preprocessing_of, read_processor
 from tinyvit.interop.huggingface_vits import VIVIT
 from tinyvit.models import FactorisedViViTConfig, ViViTConfig, build, create_model
 
@@ -86,7 +86,7 @@ def test_pixels_are_prepared_as_their_processor_does(options):
     processor = VivitImageProcessor(size={"shortest_edge": 12}, crop_size={"height": 12, "width": 12}, **options)
     frames = np.random.default_rng(0).integers(0, 256, (6, 12, 12, 3), dtype="uint8")
     expected = np.array(processor([*frames], return_tensors="np")["pixel_values"])      # (1, T, C, H, W)
-    fields, _ = processor_of(VIVIT, processor.to_dict())
+    fields, _ = read_processor(VIVIT, processor.to_dict())
     prepared, _ = preprocessing_of((), fields, SHAPE)
     got = prepared(frames.transpose(3, 0, 1, 2)[None])
     np.testing.assert_allclose(got.transpose(0, 2, 1, 3, 4), expected, rtol=1e-5, atol=1e-6)

@@ -15,7 +15,7 @@ from torch_autograd import assert_same_as_torch, by_autograd, by_hand, normal
 from torch_vit import rotated
 
 from tinyvit import functional as F
-from tinyvit.gradcheck import stacked
+from tinyvit.gradcheck import stack_results
 
 pytestmark = pytest.mark.parity
 
@@ -66,7 +66,8 @@ def test_split_heads_is_a_view_of_torch_and_merge_heads_takes_it_back(x, num_hea
     def cut(x):
         return x.view(B, N, 3, num_heads, d).permute(2, 0, 3, 1, 4)
 
-    assert_same_as_torch(stacked(F.split_heads), cut, normal(seed, (B, N, 3 * num_heads * d)), num_heads=num_heads)
+    x = normal(seed, (B, N, 3 * num_heads * d))
+    assert_same_as_torch(stack_results(F.split_heads), cut, x, num_heads=num_heads)
     joined = normal(seed, (B, num_heads, N, d))
     assert_same_as_torch(F.merge_heads, lambda x: x.transpose(1, 2).flatten(2), joined)
 

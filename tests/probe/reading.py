@@ -64,7 +64,7 @@ def pixels_of(canvas):
 
 
 def unpacked(text, arrangement):
-    """The arrays by name that `packed` encoded in this text, given their `layout`."""
+    """The arrays by name that `pack` encoded as this text, given their `layout`."""
     content, arrays, at = zlib.decompress(base64.b64decode(text)), {}, 0
     for name, dtype, shape in arrangement:
         dtype = np.dtype(dtype).newbyteorder("<")

@@ -13,9 +13,9 @@ from reading import unpacked
 from strategies import images_for, redrawn, seeds, vits
 
 from tinyvit import ViT, ViTConfig, create_model, probe
-from tinyvit.probe.explorer import LARGEST_LIVE_PAGE, LARGEST_PAGE, choose, live
+from tinyvit.probe.explorer import MAX_LIVE_PAGE_BYTES, MAX_PAGE_BYTES, choose_images, live
 from tinyvit.probe.explorer.numbers import facts, numbers
-from tinyvit.probe.explorer.packing import layout, packed, share_codes, signed_codes
+from tinyvit.probe.explorer.packing import layout, pack, share_codes, signed_codes
 
 CONFIG = ViTConfig(8, 4, in_chans=1, num_classes=5, embed_dim=12, depth=2, num_heads=3)
 LARGE = ViTConfig(32, 4, num_classes=10, embed_dim=192, depth=9, num_heads=12)  # 9 layers × 12 heads × 65 tokens
@@ -112,7 +112,7 @@ def test_what_was_packed_is_unpacked_in_any_order_of_its_bytes(seed, dtypes):
     random = np.random.default_rng(seed)
     arrays = {str(i): (random.standard_normal(random.integers(0, 4, 3)) * 50).clip(0, 100).astype(dtype)
               for i, dtype in enumerate(dtypes)}  # fmt: skip
-    for name, array in unpacked(packed(arrays), layout(arrays)).items():
+    for name, array in unpacked(pack(arrays), layout(arrays)).items():
         np.testing.assert_array_equal(array, arrays[name])
 
 
@@ -121,15 +121,15 @@ def test_what_was_packed_is_unpacked_in_any_order_of_its_bytes(seed, dtypes):
 
 def test_a_recorded_page_of_9_layers_12_heads_and_65_tokens_stays_below_5_megabytes_and_has_several_images():
     page, *_ = page_of(redrawn(ViT(LARGE)), 12)
-    assert 6 <= page.images <= 12 and len(page.html.encode()) <= LARGEST_PAGE == 5_000_000
+    assert 6 <= page.images <= 12 and len(page.html.encode()) <= MAX_PAGE_BYTES == 5_000_000
 
 
 def test_a_live_page_of_the_largest_model_that_runs_in_it_stays_below_a_megabyte():
     config = ViTConfig(32, 4, num_classes=10, embed_dim=64, depth=3, num_heads=4, mlp_ratio=3.4)
     model = redrawn(ViT(config))
-    assert 0.9 * live.MOST_PARAMETERS < model.num_parameters() <= live.MOST_PARAMETERS
+    assert 0.9 * live.MAX_PARAMETERS < model.num_parameters() <= live.MAX_PARAMETERS
     page, *_ = page_of(model, 12)
-    assert page.images >= 6 and len(page.html.encode()) <= LARGEST_LIVE_PAGE == 1_000_000
+    assert page.images >= 6 and len(page.html.encode()) <= MAX_LIVE_PAGE_BYTES == 1_000_000
 
 
 @pytest.mark.parametrize(("config", "reason"), [
@@ -208,13 +208,13 @@ def test_two_recognised_images_of_different_classes_come_before_a_mistake():
     labels = np.array([1, 1, 0, 2, 0, 1, 2])
     right = [True, True, True, True, False, False, False]
     # recognised: 2 (0), 0 (1), 3 (2), then the second of class 1; not: 6, then 5, 4
-    assert choose(probabilities_of(labels, right), labels, 7) == [2, 0, 6, 3, 1, 5, 4]
+    assert choose_images(probabilities_of(labels, right), labels, 7) == [2, 0, 6, 3, 1, 5, 4]
 
 
 @pytest.mark.parametrize("right", [[True] * 4, [False] * 4])
 def test_if_all_are_right_or_all_are_wrong_images_are_chosen_from_those(right):
     labels = np.array([0, 1, 2, 0])
-    assert sorted(choose(probabilities_of(labels, right), labels, 4)) == [0, 1, 2, 3]
+    assert sorted(choose_images(probabilities_of(labels, right), labels, 4)) == [0, 1, 2, 3]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

@@ -364,7 +364,7 @@ def test_a_page_of_a_model_that_is_too_large_says_why_it_does_not_run_and_offers
 
 
 def test_a_recorded_page_shows_the_numbers_that_python_computed(browse, monkeypatch):
-    monkeypatch.setattr(live, "MOST_PARAMETERS", 0)
+    monkeypatch.setattr(live, "MAX_PARAMETERS", 0)
     model = redrawn(ViT(DIGITS))
     made, images, labels = page_of(model)
     seen = probe.trace(model, images, labels)

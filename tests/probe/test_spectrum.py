@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tinyvit import probe
-from tinyvit.probe.spectrum import SMALLEST
+from tinyvit.probe.spectrum import MIN_AMPLITUDE
 
 
 def spectrum(feature):
@@ -17,7 +17,7 @@ def test_a_constant_map_has_nothing_but_frequency_zero(grid):
     n = min(grid)
     frequencies, amplitudes = spectrum(np.full(grid, 3.0))
     np.testing.assert_allclose(frequencies, 2 * np.arange(n // 2 + 1) / n)
-    zero = np.log(SMALLEST) - np.log(3 * grid[0] * grid[1] + SMALLEST)
+    zero = np.log(MIN_AMPLITUDE) - np.log(3 * grid[0] * grid[1] + MIN_AMPLITUDE)
     assert amplitudes[0] == 0
     np.testing.assert_allclose(amplitudes[1:], zero, atol=1e-6)
 
@@ -33,7 +33,7 @@ def test_a_diagonal_wave_has_its_frequency_alone_and_half_its_height():
 def test_it_is_the_diagonal_of_the_two_dimensional_fourier_transform_in_the_mean_of_logarithms():
     stream = np.random.default_rng(0).standard_normal((3, 2, 1 + 64, 5))
     maps = stream[:, :, 1:].reshape(3, 2, 8, 8, 5)
-    logs = np.log(np.abs(np.fft.fft2(maps, axes=(2, 3))) + SMALLEST).mean(-1)
+    logs = np.log(np.abs(np.fft.fft2(maps, axes=(2, 3))) + MIN_AMPLITUDE).mean(-1)
     expected = np.stack([logs[:, :, k, k] - logs[:, :, 0, 0] for k in range(5)], -1)
     np.testing.assert_allclose(probe.fourier_spectrum(stream, (8, 8))[1], expected, atol=1e-10)
 
@@ -43,7 +43,7 @@ def test_on_a_grid_that_is_not_square_frequencies_are_cycles_a_patch_in_both_dir
     """Compared with the transform of the zero-padded map on a square in which these frequencies have whole periods."""
     n, side = min(grid), 8 * min(grid)
     feature = np.random.default_rng(0).standard_normal(grid)
-    logs = np.log(np.abs(np.fft.fft2(feature, s=(side, side))) + SMALLEST)
+    logs = np.log(np.abs(np.fft.fft2(feature, s=(side, side))) + MIN_AMPLITUDE)
     frequencies, amplitudes = spectrum(feature)
     np.testing.assert_array_equal(frequencies, 2 * np.arange(n // 2 + 1) / n)
     expected = [logs[8 * k, 8 * k] - logs[0, 0] for k in range(n // 2 + 1)]

@@ -60,7 +60,7 @@ class Filters(NamedTuple):
     groups: int = 1
 
     @property
-    def side_of_result(self):
+    def out_side(self):
         return -(-self.side // self.stride)
 
 
@@ -86,16 +86,16 @@ class Case:
         network = [] if self.architecture in (None, "vit") else [self.architecture]
         fields = self.shape._asdict() if isinstance(self.shape, tuple) else vars(self.shape)
         shown = [text.format(fields[name]) for name, text in FIELDS.items() if name in fields]
-        drops = ["with dropout"] if self.draws else []
+        drops = ["with dropout"] if self.is_random else []
         return ", ".join([KINDS[self.kind], *network, *shown, f"batch {self.batch_size}", *drops])
 
     @property
-    def convolves(self):
+    def has_convolutions(self):
         """Whether there are convolutions besides that of the patches."""
         return self.kind == "conv" or self.architecture in ("resnet", "hybrid", "coatnet")
 
     @property
-    def draws(self):
+    def is_random(self):
         """Whether it draws random numbers, so that libraries give different results."""
         rates = (getattr(self.shape, name, 0) for name in ("drop_rate", "attn_drop_rate", "drop_path_rate"))
         return self.kind == "train" and any(rates)
@@ -114,26 +114,26 @@ class Case:
             return 6 * self.batch_size * s.heads * s.tokens**2 * s.head_dim
         if self.kind == "conv":
             filters = s.filters * s.channels // s.groups * s.kernel_size**2
-            return 3 * self.batch_size * s.side_of_result**2 * filters
+            return 3 * self.batch_size * s.out_side**2 * filters
         counts = [row.multiply_adds for row in summarize(build(s, device="meta"), self.batch_size)]
         return sum(counts) if self.kind == "infer" else 3 * sum(counts) - next(filter(None, counts))
 
 
-def training(name, batch_size, **config):
+def training_case(name, batch_size, **config):
     return Case(name, "train", batch_size, ViTConfig(in_chans=3, num_classes=10, **{"img_size": 32} | config))
 
 
-def of_preset(name):
+def preset_case(name):
     return Case(name, "train", preset(name).batch_size, preset(name).model)
 
 
 CASES = {case.name: case for case in (
-    training("vit", 128, patch_size=4, embed_dim=192, depth=6, num_heads=3, mlp_ratio=4.0),
-    training("vit-9x192", 128, patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0),
-    training("patch8", 256, patch_size=8, embed_dim=128, depth=6, num_heads=4, mlp_ratio=4.0),
-    of_preset("digits"),
+    training_case("vit", 128, patch_size=4, embed_dim=192, depth=6, num_heads=3, mlp_ratio=4.0),
+    training_case("vit-9x192", 128, patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0),
+    training_case("patch8", 256, patch_size=8, embed_dim=128, depth=6, num_heads=4, mlp_ratio=4.0),
+    preset_case("digits"),
     Case("ti16", "infer", 8, ViTConfig(**VARIANTS["vit_tiny_patch16_224"][1])),
-    *map(of_preset, ("cifar10-resnet", "cifar10-hybrid", "cifar10-swin", "cifar10-coatnet")),
+    *map(preset_case, ("cifar10-resnet", "cifar10-hybrid", "cifar10-swin", "cifar10-coatnet")),
     Case("attention-65", "attention", 512, Heads(65)),
     Case("attention-65-bias", "attention", 512, Heads(65, bias=True)),
     Case("attention-197", "attention", 64, Heads(197)),

@@ -12,8 +12,8 @@ import numpy as np
 from tinyvit.bench import worker
 
 TOLERANCE = 1e-3  # of a loss after one step, in float32
-TURN = 0.2        # seconds of a contestant's turn in a round, or one step if that is longer
-PAUSE = 0.05      # seconds between turns, in which the last one's idle threads stop to look for work
+TURN_SECONDS = 0.2        # seconds of a contestant's turn in a round, or one step if that is longer
+PAUSE_SECONDS = 0.05      # seconds between turns, in which the last one's idle threads stop to look for work
 
 
 class Contestant(NamedTuple):
@@ -24,14 +24,14 @@ class Contestant(NamedTuple):
     module: str = "torch_steps"
     kernels: str | None = None
 
-    def plays(self, case):
+    def takes_part(self, case):
         """Whether it takes part in a case: channels last is for convolutions, and PyTorch's models are timm's."""
         if self.module == "torch_steps" and case.architecture and not find_spec("timm"):
             return False
-        return case.convolves or self.name != "channels_last"
+        return case.has_convolutions or self.name != "channels_last"
 
 
-def tinyvit(level):
+def tinyvit_at(level):
     """tinyvit at a level of its kernels."""
     return Contestant(level, f"tinyvit, {level}", "steps", kernels=level)
 
@@ -43,7 +43,7 @@ TORCH_PRODUCTS = Contestant("torch_products", "matrix products, PyTorch")
 
 def contestants(levels):
     """(contestants for the cases, contestants for matrix products, {name: why it was left out})."""
-    ours = list(map(tinyvit, levels))
+    ours = list(map(tinyvit_at, levels))
     if not find_spec("torch"):
         return ours, [PRODUCTS], {"torch": "PyTorch is not installed; to compare with it: pip install torch timm"}
     missing = {"timm": "timm is not installed; to compare with PyTorch's models: pip install timm"}
@@ -59,11 +59,11 @@ class Player:
 
     problem = None
 
-    def __init__(self, contestant, case, threads, turn=TURN):
+    def __init__(self, contestant, case, threads, turn=TURN_SECONDS):
         self.contestant, self.answers = contestant, []
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=worker.work, args=(theirs, contestant, case, threads, turn), daemon=True)
+        self.process = context.Process(target=worker.serve, args=(theirs, contestant, case, threads, turn), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -76,7 +76,7 @@ class Player:
         self.process.kill()
         self.process.join()
 
-    def go_on(self):
+    def advance(self):
         """Have it build its case, then warm up, then take one turn after the other; nothing after a problem."""
         if self.problem is not None:
             return
@@ -102,7 +102,7 @@ class Player:
         return [value for _, value, _ in self.answers[2:]]
 
 
-def run(cases, levels, threads, rounds, turn=TURN, products=True):
+def run(cases, levels, threads, rounds, turn=TURN_SECONDS, products=True):
     """Yield the result of each case as soon as it is there; see `result_of`.
 
     levels     of tinyvit's kernels
@@ -113,10 +113,10 @@ def run(cases, levels, threads, rounds, turn=TURN, products=True):
         with ExitStack() as stack:
             players, rates = (
                 [stack.enter_context(Player(one, what, threads, turn)) for one in some]
-                for some, what in (([one for one in playing if one.plays(case)], case), (rating * products, None))
+                for some, what in (([one for one in playing if one.takes_part(case)], case), (rating * products, None))
             )
             for player in 2 * (players + rates):
-                player.go_on()
+                player.advance()
             take_turns(players + rates, rounds)
             yield result_of(case, players, rates)
 
@@ -126,8 +126,8 @@ def take_turns(players, rounds):
     for number in range(rounds):
         first = number % len(players)
         for player in players[first:] + players[:first]:
-            player.go_on()
-            time.sleep(PAUSE)
+            player.advance()
+            time.sleep(PAUSE_SECONDS)
 
 
 def result_of(case, players, rates=()):
@@ -137,7 +137,7 @@ def result_of(case, players, rates=()):
     the median over rounds, as for the steps, so that the noise of the machine is in both of what is compared.
     """
     multiply_adds = case.multiply_adds()
-    rate = middle([max(values) for values in zip(*(player.values for player in rates if player.values))])
+    rate = median_of([max(values) for values in zip(*(player.values for player in rates if player.values))])
     floor = quotient(2 * multiply_adds, rate)
     second_steps = {one.contestant.title: one.answers[1] for one in players if len(one.answers) > 1}
     return {
@@ -151,7 +151,7 @@ def result_of(case, players, rates=()):
             "problems": {player.contestant.name: player.problem for player in rates if player.problem},
         },
         "results": [row_of(case, player, players, floor) for player in players],
-        "disagreement": None if case.draws else disagreement(second_steps),
+        "disagreement": None if case.is_random else disagreement(second_steps),
     }
 
 
@@ -165,7 +165,7 @@ def disagreement(values, tolerance=TOLERANCE):
 
 def row_of(case, player, players, floor):
     """One contestant's figures. `ratios` says how many times as long each other one took, see `ratio`."""
-    one, seconds = player.contestant, middle(player.seconds)
+    one, seconds = player.contestant, median_of(player.seconds)
     return {
         "name": one.name,
         "title": one.title,
@@ -181,7 +181,7 @@ def row_of(case, player, players, floor):
     }
 
 
-def failed(result):
+def has_failed(result):
     """Whether a measurement of a case failed, or its contestants did different work."""
     problems = [row["problem"] for row in result["results"]]
     return any([*problems, *result["floor"]["problems"], result["disagreement"]])
@@ -192,10 +192,10 @@ def ratio(theirs, ours):
 
     Both times of a round were taken within moments of each other, so slower changes of the machine's speed cancel.
     """
-    return middle([their / our for their, our in zip(theirs, ours)])
+    return median_of([their / our for their, our in zip(theirs, ours)])
 
 
-def middle(values):
+def median_of(values):
     return median(values) if values else None
 
 

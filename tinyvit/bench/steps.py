@@ -18,11 +18,11 @@ from tinyvit.training.step import train_step
 from tinyvit.training.tasks.classification import classify
 from tinyvit.training.threads import map_threads, slices
 
-SIDES = (512, 1024)  # of matrices whose product every good library computes well
-SECONDS = 0.05       # for each of these in a turn
+MATRIX_SIDES = (512, 1024)  # of matrices whose product every good library computes well
+PRODUCT_SECONDS = 0.05       # for each of these in a turn
 
 
-def load(threads):
+def load_libraries(threads):
     """Load numba or SciPy if the kernels need them; that should not count as memory of the work."""
     F.gelu(np.zeros(1, np.float32))
 
@@ -32,8 +32,8 @@ def prepare(case, precision, threads, name=None):
 
     name   of the contestant, which only PyTorch's side needs
     """
-    make = {"train": training_step, "infer": infer}.get(case.kind)
-    return make(case, precision) if make else operation(case, precision, threads)
+    make = {"train": training_step, "infer": inference_step}.get(case.kind)
+    return make(case, precision) if make else operation_step(case, precision, threads)
 
 
 def training_step(case, precision, device="cpu", replayed=False):
@@ -56,14 +56,14 @@ def training_step(case, precision, device="cpu", replayed=False):
     return step
 
 
-def infer(case, precision):
+def inference_step(case, precision):
     """The logits of a batch. Returns the largest."""
     model = build(case.shape, seed=0, dtype=precision)
     images, _ = batch(case, precision)
     return lambda: classify(model, images).max()
 
 
-def operation(case, precision, threads):
+def operation_step(case, precision, threads):
     """Attention or a convolution and its backward, the batch split over threads as a training step splits it.
 
     Returns the largest gradient of what samples share or, without such a thing, of the first sample's queries.
@@ -103,13 +103,13 @@ def arrays(case, precision):
     normal, B, s = partial(np.random.default_rng(0).standard_normal, dtype=precision), case.batch_size, case.shape
     if case.kind == "conv":
         images, filters = (B, s.channels, s.side, s.side), (s.filters, s.channels // s.groups, *2 * (s.kernel_size,))
-        return [normal(images)], [normal(filters)], normal((B, s.filters, s.side_of_result, s.side_of_result))
+        return [normal(images)], [normal(filters)], normal((B, s.filters, s.out_side, s.out_side))
     N, H, d, has_bias = s
     qkv, dheads = normal((B, N, 3, H, d)).transpose(2, 0, 3, 1, 4), normal((B, N, H, d)).transpose(0, 2, 1, 3)
     return [*qkv], [normal((H, N, N))] if has_bias else [], dheads
 
 
-def products(threads):
+def product_rate(threads):
     """A function that returns the best rate of matrix products alone, in operations per second.
 
     As in a training step of ours: in as many threads, each with matrices of its own and a single-threaded BLAS.
@@ -121,15 +121,15 @@ def products(threads):
         operations = 2 * side**3 * threads
         return operations, lambda: map_threads(lambda x: np.matmul(x[0], x[1], out=x[2]), each, threads)
 
-    return best_of([product(side) for side in SIDES])
+    return best_rate([product(side) for side in MATRIX_SIDES])
 
 
-def best_of(products):
-    """A function that runs pairs (operations, product), each for `SECONDS`, and returns the highest rate."""
+def best_rate(products):
+    """A function that runs pairs (operations, product), each for `PRODUCT_SECONDS`, and returns the highest rate."""
 
     def rate(operations, product):
         started, count = time.perf_counter(), 0
-        while (seconds := time.perf_counter() - started) < SECONDS:
+        while (seconds := time.perf_counter() - started) < PRODUCT_SECONDS:
             product()
             count += 1
         return operations * count / seconds

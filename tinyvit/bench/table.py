@@ -55,11 +55,11 @@ def cells(row):
         "–" if against is None else f"{against:.2f}",
         "–" if row["of_floor"] is None else f"{100 * row['of_floor']:.0f} %",
         size(row["peak_bytes"]),
-        size(grown(row)),
+        size(memory_growth(row)),
     ]
 
 
-def grown(row):
+def memory_growth(row):
     """Memory that the work took: the process's peak minus its use before; None if that isn't known."""
     peak, before = row["peak_bytes"], row["bytes_before"]
     return None if peak is None or before is None else peak - before

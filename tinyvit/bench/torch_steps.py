@@ -7,14 +7,14 @@ import torch
 from torch import nn
 from torch.nn import functional as T
 
-from tinyvit.bench.steps import SIDES, arrays, batch, best_of
+from tinyvit.bench.steps import MATRIX_SIDES, arrays, batch, best_rate
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build
 from tinyvit.models.registry import architecture_name
 from tinyvit.models.resnet import STEMS
 
 
-def load(threads):
+def load_libraries(threads):
     """Load what PyTorch loads in its first step; that should not count as memory of the work."""
     torch.set_num_threads(threads)
     model = nn.Linear(1, 1)
@@ -28,8 +28,8 @@ def prepare(case, precision, threads, name="torch"):
 
     name   "channels_last" keeps the channels of a pixel side by side in memory, as a ViT's images always are here
     """
-    layout = torch.channels_last if name == "channels_last" or not case.convolves else torch.contiguous_format
-    make = {"train": training_step, "infer": infer}.get(case.kind, operation)
+    layout = torch.channels_last if name == "channels_last" or not case.has_convolutions else torch.contiguous_format
+    make = {"train": training_step, "infer": inference_step}.get(case.kind, operation_step)
     return make(case, precision, layout)
 
 
@@ -41,7 +41,7 @@ def training_step(case, precision, layout=torch.channels_last, device="cpu", com
     """
     ours = build(case.shape, seed=0, dtype="float64" if precision == "float64" else "float32")
     model = twin(ours).to(device, memory_format=layout).train()
-    optimizer = torch.optim.AdamW(groups(ours, model), lr=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(parameter_groups(ours, model), lr=1e-3, fused=True)
     images, targets = (torch.tensor(array).to(device) for array in batch(case, str(ours.dtype)))
     images = images.to(memory_format=layout)
     low = precision in ("bfloat16", "float16")
@@ -67,7 +67,7 @@ def training_step(case, precision, layout=torch.channels_last, device="cpu", com
     return step
 
 
-def infer(case, precision, layout):
+def inference_step(case, precision, layout):
     """The logits of a batch in inference mode. Returns the largest."""
     model = twin(build(case.shape, seed=0, dtype=precision)).to(memory_format=layout).eval()
     images = torch.tensor(batch(case, precision)[0]).to(memory_format=layout)
@@ -79,7 +79,7 @@ def infer(case, precision, layout):
     return step
 
 
-def operation(case, precision, layout):
+def operation_step(case, precision, layout):
     """Attention or a convolution and its backward. Returns the same gradient as tinyvit's step."""
     own, shared, dy = arrays(case, precision)
     tensors = [torch.from_numpy(array) for array in (*own, *shared, dy)]
@@ -97,7 +97,7 @@ def operation(case, precision, layout):
     return step
 
 
-def products(threads):
+def product_rate(threads):
     """A function that returns the best rate of matrix products alone; PyTorch splits each over the threads."""
 
     def product(side):
@@ -105,7 +105,7 @@ def products(threads):
         out = torch.empty_like(a)
         return 2 * threads * side**3, lambda: torch.mm(a, b, out=out)
 
-    return best_of([product(side) for side in SIDES])
+    return best_rate([product(side) for side in MATRIX_SIDES])
 
 
 # -- timm's models ---------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def our_name(name):
     return name.replace("attn.rel_pos.", "attn.").replace("norm1.norm.", "norm1.")
 
 
-def groups(ours, model):
+def parameter_groups(ours, model):
     """PyTorch's parameter groups: weight decay for what our model marks `decay`, none for the rest."""
     decays = {name for name, parameter in ours.named_parameters() if parameter.decay}
     learned = [(our_name(name) in decays, parameter) for name, parameter in model.named_parameters()
@@ -139,7 +139,7 @@ def groups(ours, model):
             for marked, share in ((True, 0.01), (False, 0.0))]  # fmt: skip
 
 
-def timm(name):
+def timm_module(name):
     """A module of timm's models."""
     from importlib import import_module
 
@@ -153,7 +153,7 @@ def timm(name):
 
 def vit(c, **more):
     options = {"img_size": c.img_size, "patch_size": c.patch_size} | more
-    return timm("vision_transformer").VisionTransformer(
+    return timm_module("vision_transformer").VisionTransformer(
         **options, in_chans=c.in_chans, num_classes=c.num_classes, global_pool=c.global_pool, fc_norm=False,
         embed_dim=c.embed_dim, depth=c.depth, num_heads=c.num_heads, mlp_ratio=c.mlp_ratio, qkv_bias=c.qkv_bias,
         norm_layer=partial(nn.LayerNorm, eps=c.norm_eps), pos_drop_rate=c.drop_rate, proj_drop_rate=c.drop_rate,
@@ -165,12 +165,12 @@ def hybrid(c):
     trunk = resnet(c.stem)
     trunk.fc, trunk.forward = nn.Identity(), trunk.forward_features
     side = [patch // c.stem.stride for patch in as_pair(c.patch_size)]
-    embed = timm("vision_transformer_hybrid").HybridEmbed
+    embed = timm_module("vision_transformer_hybrid").HybridEmbed
     return vit(c, patch_size=side, embed_layer=partial(embed, trunk))
 
 
 def resnet(c):
-    module, (kernel, stride, _) = timm("resnet"), STEMS[c.stem]
+    module, (kernel, stride, _) = timm_module("resnet"), STEMS[c.stem]
     block = {"basic": module.BasicBlock, "bottleneck": module.Bottleneck}[c.block]
     widths = [c.width << i for i in range(len(c.depths))]
     model = module.ResNet(block, c.depths, getattr(c, "num_classes", 0), c.in_chans, channels=widths)
@@ -183,7 +183,7 @@ def resnet(c):
 
 
 def swin(c):
-    return timm("swin_transformer").SwinTransformer(
+    return timm_module("swin_transformer").SwinTransformer(
         c.img_size, c.patch_size, c.in_chans, c.num_classes, embed_dim=c.embed_dim, depths=c.depths,
         num_heads=c.num_heads, window_size=c.window_size, mlp_ratio=c.mlp_ratio, qkv_bias=c.qkv_bias,
         drop_path_rate=c.drop_path_rate, norm_layer=partial(nn.LayerNorm, eps=c.norm_eps),
@@ -191,7 +191,7 @@ def swin(c):
 
 
 def coatnet(c):
-    module = timm("maxxvit")
+    module = timm_module("maxxvit")
     conv = module.MaxxVitConvCfg(expand_ratio=c.expansion, attn_ratio=c.squeeze)
     attend = module.MaxxVitTransformerCfg(dim_head=c.head_dim, expand_ratio=c.expansion, norm_eps=c.norm_eps)
     cfg = module.MaxxVitCfg(c.widths, c.depths, tuple(c.stages), c.stem_width, True, conv, attend)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tinyvit.levels import using
 
-LEAST_STEPS = 2  # to warm up: the first allocates, the second finds everything in place
+WARM_UP_STEPS = 2  # to warm up: the first allocates, the second finds everything in place
 
 
-def work(pipe, contestant, case, threads, seconds):
+def serve(pipe, contestant, case, threads, seconds):
     """Send (what `progress` of the same arguments yields, None), each when told to go on, or (None, why not), until the
     other end is closed."""
     os.environ["TINYVIT_THREADS"] = str(threads)  # of which a step on a small batch takes fewer
@@ -25,7 +25,7 @@ def work(pipe, contestant, case, threads, seconds):
                     pipe.send((answer, None))
                     pipe.recv()
         except Exception as error:
-            pipe.send((None, in_a_line(error)))
+            pipe.send((None, error_line(error)))
 
 
 def progress(contestant, case, threads, seconds):
@@ -35,16 +35,16 @@ def progress(contestant, case, threads, seconds):
     seconds of a step, the largest number that its steps returned, and the most bytes that the process has used.
     """
     module = import_module(f"tinyvit.bench.{contestant.module}")
-    module.load(threads)
+    module.load_libraries(threads)
     before = memory("VmRSS")
-    step = module.products(threads) if case is None else module.prepare(case, "float32", threads, contestant.name)
+    step = module.product_rate(threads) if case is None else module.prepare(case, "float32", threads, contestant.name)
     yield before
     times, values = [], []
-    while len(times) < LEAST_STEPS or sum(times) < seconds:
+    while len(times) < WARM_UP_STEPS or sum(times) < seconds:
         started = time.perf_counter()
         values.append(float(step()))
         times.append(time.perf_counter() - started)
-    yield values[LEAST_STEPS - 1]
+    yield values[WARM_UP_STEPS - 1]
     repeats = max(1, round(seconds / min(times)))
     while True:
         started = time.perf_counter()
@@ -59,7 +59,7 @@ def memory(name):
         return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
 
 
-def in_a_line(error, longest=110):
+def error_line(error, longest=110):
     """An error in one line of limited length."""
     text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

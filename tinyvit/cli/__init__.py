@@ -7,7 +7,7 @@ import warnings
 from functools import partial
 from importlib import import_module
 
-from tinyvit.launcher import started_in_parallel
+from tinyvit.launcher import rank_and_size
 from tinyvit.levels import check_environment
 from tinyvit.text import did_you_mean, say
 
@@ -99,7 +99,7 @@ def in_words(error):
 def together(argv):
     """The context of all processes that mpiexec or srun has started, unless each works by itself: they report an error
     once, and end together. All but the first print nothing."""
-    rank, size = started_in_parallel()
+    rank, size = rank_and_size()
     if size == 1:
         return contextlib.nullcontext()
     from tinyvit.cli.parsing import option

@@ -84,4 +84,4 @@ class Bench:
             write(folder / "bench.txt", "".join(texts).encode())
             if self.scaling:
                 write(folder / "scaling.png", scaling.draw(result["cases"], result["machine"]["processor"]))
-        return int(any(map(run.failed, result["cases"])))
+        return int(any(map(run.has_failed, result["cases"])))

@@ -12,7 +12,7 @@ from tinyvit.data.tokenizers import from_vocabulary_and_merges
 from tinyvit.files import create_path, free_place
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import open_source
-from tinyvit.interop.folder import inside, read_if_there
+from tinyvit.interop.folder import file_in, read_json
 from tinyvit.models import architecture_name, build
 from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.tensors import write_tensors
@@ -90,9 +90,9 @@ def described(form, weights):
 def tokenizer_in(path):
     """The bytes of the tokenizer.json in a folder of weights, made of vocab.json and merges.txt in an older one; None
     if it has neither. Raises ValueError for a file that can't be read, and for a link that leads out of the folder."""
-    if read_if_there(path, "tokenizer.json") is not None:
-        return inside(path, "tokenizer.json").read_bytes()
+    if read_json(path, "tokenizer.json") is not None:
+        return file_in(path, "tokenizer.json").read_bytes()
     if not all((path / name).exists() for name in ("vocab.json", "merges.txt")):
         return None
-    pieces = from_vocabulary_and_merges(inside(path, "vocab.json"), inside(path, "merges.txt"))
+    pieces = from_vocabulary_and_merges(file_in(path, "vocab.json"), file_in(path, "merges.txt"))
     return pieces.to_str(pretty=True).encode()

@@ -17,7 +17,7 @@ from tinyvit.cli.model_options import ModelOptions, class_number, computing, fil
 from tinyvit.cli.parsing import check_least
 from tinyvit.data import read_image
 from tinyvit.files import check_folder, expand_path, write
-from tinyvit.probe.explorer import choose, explorer
+from tinyvit.probe.explorer import choose_images, explorer
 from tinyvit.text import printable
 from tinyvit.training.display import table
 from tinyvit.training.metrics import check_finite
@@ -128,7 +128,7 @@ class Inspect(ModelOptions):
             logits = logits_of(model, test, self.threads)
             check_finite(logits)
             count = min(self.images or IN_PAGE, len(test))
-            rows = choose(F.softmax(logits)[0], test.labels, count)
+            rows = choose_images(F.softmax(logits)[0], test.labels, count)
             if self.image is not None:
                 rows = list(dict.fromkeys([first, *rows]))[:count]
             pixels = test.images[rows]

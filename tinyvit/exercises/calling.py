@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-PATIENCE = 1.0  # seconds given to a thread to end when it was told to
-PRINTED = 1000  # characters of a function's output that are kept: an endless loop may print, too
-NOT_THE_LEARNERS = tuple(
+STOP_SECONDS = 1.0  # seconds given to a thread to end when it was told to
+MAX_PRINTED_CHARACTERS = 1000  # characters of a function's output that are kept: an endless loop may print, too
+LIBRARY_FOLDERS = tuple(
     os.path.realpath(folder) + os.sep
     for folder in {
         os.path.dirname(os.path.dirname(__file__)),
@@ -36,7 +36,7 @@ NOT_THE_LEARNERS = tuple(
 )
 
 
-class TimeIsUp(BaseException):
+class TimeLimitExceeded(BaseException):
     """Raised in a thread that has run for too long. No Exception, so that `except Exception` lets it through."""
 
 
@@ -63,58 +63,59 @@ def call(function, arguments, time_limit):
     def run():
         try:
             ended.value = context.run(quietly)
-        except TimeIsUp:
+        except TimeLimitExceeded:
             pass
         except BaseException as error:  # SystemExit as well: an answer, not the end of the kernel
             ended.exception = error
 
     thread = threading.Thread(target=run, name="tinyvit exercise", daemon=True)
-    printed, frame = Printed(), None
+    printed, frame = OutputCapture(), None
     try:
         with redirect_stdout(printed):
             thread.start()
             thread.join(time_limit)
             frame = sys._current_frames().get(thread.ident) if thread.is_alive() else None
     finally:  # after Ctrl-C as well
-        end(thread, quietly)
+        stop_thread(thread, quietly)
     if frame is not None:
-        return Call(out_of_time=True, line=line_of(traceback.extract_stack(frame)), printed=printed.text)
+        return Call(out_of_time=True, line=learners_line(traceback.extract_stack(frame)), printed=printed.text)
     if ended.exception is not None:
-        ended.line = line_of(traceback.extract_tb(ended.exception.__traceback__))
+        ended.line = learners_line(traceback.extract_tb(ended.exception.__traceback__))
     ended.printed = printed.text
     return ended
 
 
-def end(thread, function):
-    """Raise `TimeIsUp` in a thread until it leaves `function`: a bare `except:` in a loop catches the first ones.
+def stop_thread(thread, function):
+    """Raise `TimeLimitExceeded` in a thread until it leaves `function`, several times if a bare `except:` catches it.
 
-    Not later: while the thread itself ends, nothing would catch it.
+    It isn't raised after that: while the thread itself ends, nothing would catch it.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + STOP_SECONDS
     while thread.is_alive() and time.monotonic() < deadline:
-        if is_in(function, sys._current_frames().get(thread.ident)):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeIsUp))
+        if is_running(function, sys._current_frames().get(thread.ident)):
+            raised = ctypes.py_object(TimeLimitExceeded)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), raised)
         thread.join(0.02)
 
 
-def is_in(function, frame):
+def is_running(function, frame):
     """Whether a frame, or a caller of it, is a call of a Python function."""
     while frame is not None and frame.f_code is not function.__code__:
         frame = frame.f_back
     return frame is not None
 
 
-class Printed(io.TextIOBase):
-    """Captures what is printed, up to `PRINTED` characters."""
+class OutputCapture(io.TextIOBase):
+    """Captures what is printed, up to `MAX_PRINTED_CHARACTERS` characters."""
 
     text = ""
 
     def write(self, text):
-        self.text += text[: PRINTED - len(self.text)]
+        self.text += text[: MAX_PRINTED_CHARACTERS - len(self.text)]
         return len(text)
 
 
-def by_position(function, names):
+def call_by_position(function, names):
     """A function that is called by position: its keyword-only arguments go to it by name.
 
     names   of the arguments, in their order
@@ -133,13 +134,13 @@ def by_position(function, names):
     return call if only else function
 
 
-def line_of(frames):
+def learners_line(frames):
     """The innermost line of the learner's code in a traceback, as `line 3 (return x / n)`; empty if there is none."""
-    own = [frame for frame in frames if is_learners(frame.filename)]
+    own = [frame for frame in frames if is_learners_file(frame.filename)]
     if not own:
         return ""
     return f"line {own[-1].lineno}" + (f" ({own[-1].line})" if own[-1].line else "")
 
 
-def is_learners(file):
-    return not file.startswith("<frozen") and not os.path.realpath(file).startswith(NOT_THE_LEARNERS)
+def is_learners_file(file):
+    return not file.startswith("<frozen") and not os.path.realpath(file).startswith(LIBRARY_FOLDERS)

@@ -19,7 +19,7 @@ BY_TOPIC = {
     topic: [one for one in REGISTERED.values() if one.right.__module__.endswith(f".{topic}")] for topic in TOPICS
 }
 EXERCISES = {exercise.name: exercise for exercises in BY_TOPIC.values() for exercise in exercises}
-GIVEN = {}  # how many hints of an exercise were given, by its name
+HINTS_GIVEN = {}  # how many hints of an exercise were given, by its name
 
 
 def names():
@@ -45,8 +45,8 @@ def describe(name):
         return [f"  {entry:<{width}}  {text}" for entry, text in entries.items()]
 
     came, goes = rows(exercise.arguments), rows(exercise.returns)
-    asks = f"{exercise.asks} Arguments must not be changed in place."
-    return "\n".join([exercise.signature, "", asks, "", *came, "", "returns", *goes])
+    task = f"{exercise.task} Arguments must not be changed in place."
+    return "\n".join([exercise.signature, "", task, "", *came, "", "returns", *goes])
 
 
 def solution(name):
@@ -70,9 +70,9 @@ def hint(name, number=None):
     hints = find(name).hints
     if number is not None and number not in range(1, len(hints) + 1):
         raise ValueError(f"hint: expected a number from 1 to {len(hints)}, got {number!r}")
-    place = GIVEN.get(name, 0) if number is None else number - 1
+    place = HINTS_GIVEN.get(name, 0) if number is None else number - 1
     if number is None:
-        GIVEN[name] = min(place + 1, len(hints))
+        HINTS_GIVEN[name] = min(place + 1, len(hints))
     if place == len(hints):
         return f'{name}: that were all hints. print(exercises.solution("{name}")) shows the solution.'
     return f"{name}, hint {place + 1} of {len(hints)}: {hints[place]}"

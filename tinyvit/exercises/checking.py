@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tinyvit.exercises.calling import by_position, call
+from tinyvit.exercises.calling import call, call_by_position
 from tinyvit.exercises.catalogue import find
-from tinyvit.exercises.general_mistakes import missing_keepdims
-from tinyvit.exercises.invariants import broken, only_wrong
-from tinyvit.exercises.outputs import Unusable, changed, outputs_of, wrong_with
-from tinyvit.exercises.recognise import Likeness, likenesses
-from tinyvit.exercises.slips import slips
+from tinyvit.exercises.general_mistakes import find_missing_keepdims
+from tinyvit.exercises.invariants import broken_invariants, only_wrong_output
+from tinyvit.exercises.outputs import UnusableOutput, changed_arguments, describe_error, outputs_of
+from tinyvit.exercises.recognise import Likeness, recognise
+from tinyvit.exercises.slips import find_slips
 
-WIDTH = 100  # of an answer, in characters
-MESSAGE = 300  # of an exception, in characters
-LINES = 10  # of what a function printed
-LISTED = 12  # outputs that an answer lists one by one
+LINE_CHARACTERS = 100  # of an answer, in characters
+MAX_MESSAGE_CHARACTERS = 300  # of an exception, in characters
+MAX_PRINTED_LINES = 10  # of what a function printed
+MAX_LISTED_OUTPUTS = 12  # outputs that an answer lists one by one
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Report:
         return self.answer
 
 
-class NotRight(Exception):
+class WrongAnswer(Exception):
     """Ends a check: the paragraphs of the answer, the mistakes found or places, and the exception."""
 
     def __init__(self, *paragraphs, mistakes=(), located=(), exception=None):
@@ -74,21 +74,21 @@ def check(name, function, time_limit=5.0, seed=0):
         raise TypeError(f"check: expected a time limit in seconds and an int as seed, got {time_limit!r} and {seed!r}")
     if not 0 < time_limit < float("inf"):
         raise ValueError(f"check: expected a time limit in seconds above 0, got {time_limit}")
-    function, printed = by_position(function, exercise.arguments), []
+    function, printed = call_by_position(function, exercise.arguments), []
     try:
-        can_be_called(exercise, function)
+        check_signature(exercise, function)
         for case in exercise.cases():
             check_case(exercise, function, case, time_limit, seed, printed)
         tried = "; ".join(case.title for case in exercise.cases())
-        report = Report(name, True, text_of(f"{name}: right. (Tried on {tried}.)", *says(printed)))
-    except NotRight as found:
-        answer = text_of(f"{name}: not right yet.", *found.paragraphs, *says(printed))
+        report = Report(name, True, format_answer(f"{name}: right. (Tried on {tried}.)", *printed_text(printed)))
+    except WrongAnswer as found:
+        answer = format_answer(f"{name}: not right yet.", *found.paragraphs, *printed_text(printed))
         report = Report(name, False, answer, found.mistakes, found.located, found.exception)
     print(report.answer)
     return report
 
 
-def can_be_called(exercise, function):
+def check_signature(exercise, function):
     """Raise NotRight if the function can't take the exercise's arguments."""
     try:
         signature = inspect.signature(function)
@@ -97,8 +97,9 @@ def can_be_called(exercise, function):
     try:
         signature.bind(*exercise.arguments)
     except TypeError as error:
-        raise NotRight(
-            f"It is called as {exercise.signature}, by position, and yours takes {signature}: {ended(str(error))}"
+        raise WrongAnswer(
+            f"It is called as {exercise.signature}, by position, and yours takes {signature}: "
+            f"{end_sentence(str(error))}"
         ) from None
 
 
@@ -107,34 +108,35 @@ def check_case(exercise, function, case, time_limit, seed, printed):
     given, asked = exercise.draw(case, seed), []
     result = call(lambda *arguments: exercise.answer(function, arguments, asked), given, time_limit)
     printed.append(result.printed)
-    on = where(exercise, case)
+    on = case_text(exercise, case)
     if result.out_of_time:
         at = f"was still at {result.line} after" if result.line else "was not done after"
-        raise NotRight(f"It did not return{on}: it {at} {time_limit:g} seconds. Does a loop never end?")
+        raise WrongAnswer(f"It did not return{on}: it {at} {time_limit:g} seconds. Does a loop never end?")
     if result.exception is not None:
-        said = scalar_function(result.exception) or missing_keepdims(message_of(result.exception))
-        shown, mistakes = list(looks_like([Likeness((said,), ())], 1)) if said else [], [said[0]] if said else []
+        said = find_scalar_function(result.exception) or find_missing_keepdims(message_text(result.exception))
+        shown, mistakes = list(mistake_text([Likeness((said,), ())], 1)) if said else [], [said[0]] if said else []
         if not shown:
-            shown, mistakes = on_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
+            shown, mistakes = try_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
         came = exercise.draw(case, seed) if exercise.calls is None else asked[-1]  # new ones: it may have changed them
-        raise NotRight(*raised(exercise, case, result, came), *shown, mistakes=mistakes, exception=result.exception)
-    touched = changed(exercise.arguments, exercise.draw(case, seed), given)
+        text = exception_text(exercise, case, result, came)
+        raise WrongAnswer(*text, *shown, mistakes=mistakes, exception=result.exception)
+    touched = changed_arguments(exercise.arguments, exercise.draw(case, seed), given)
     in_place, spoilt = (in_place_note(touched), ["inputs are changed in place"]) if touched else ([], [])
     try:
-        problems, alike, located = compared(exercise, case, result.value, seed)
-    except Unusable as problem:
-        raise NotRight(f"{problem}{on and f' That was{on}.'}", *in_place, mistakes=spoilt) from None
+        problems, alike, located = compare(exercise, case, result.value, seed)
+    except UnusableOutput as problem:
+        raise WrongAnswer(f"{problem}{on and f' That was{on}.'}", *in_place, mistakes=spoilt) from None
     if any(problems.values()):
         head = [f"Right on ordinary numbers; not right{on}."] if on else []
-        found, mistakes = looks_like(alike, len(problems)), names_of(alike)
-        located = [] if mistakes else located or one_slip(exercise, case, result.value, seed)
-        paragraphs = *head, table(problems), *found, *located, *in_place
-        raise NotRight(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
+        found, mistakes = mistake_text(alike, len(problems)), mistake_names(alike)
+        located = [] if mistakes else located or find_slip(exercise, case, result.value, seed)
+        paragraphs = *head, output_table(problems), *found, *located, *in_place
+        raise WrongAnswer(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
     if touched:
-        raise NotRight(f"What it returns is right{on}.", *in_place, mistakes=spoilt)
+        raise WrongAnswer(f"What it returns is right{on}.", *in_place, mistakes=spoilt)
 
 
-def compared(exercise, case, value, seed):
+def compare(exercise, case, value, seed):
     """(the error of each output or None, mistakes that they look like, broken invariants); raises Unusable."""
 
     def arguments():
@@ -145,8 +147,8 @@ def compared(exercise, case, value, seed):
     if not wrong:
         return problems, [], []
     with np.errstate(all="ignore"):
-        alike = likenesses(exercise, case, arguments, got, expected, wrong)
-        return problems, alike, [] if alike else broken(exercise, case, arguments(), got, expected, wrong)
+        alike = recognise(exercise, case, arguments, got, expected, wrong)
+        return problems, alike, [] if alike else broken_invariants(exercise, case, arguments(), got, expected, wrong)
 
 
 def differences(exercise, case, value, seed):
@@ -154,25 +156,27 @@ def differences(exercise, case, value, seed):
     # The learner may have set NumPy to raise or warn on overflow; the comparison must do neither.
     with np.errstate(all="ignore"):
         right = exercise.answer(exercise.right, exercise.draw(case, seed))
-        got, expected = outputs_of(exercise, right, value), exercise.labelled(right)
-        problems = {name: wrong_with(got[name], expected[name], case.tolerance, exercise.entry) for name in expected}
-        return got, expected, problems
+        got, expected = outputs_of(exercise, right, value), exercise.label_outputs(right)
+        errors = {name: describe_error(got[name], right, case.tolerance, exercise.entry)
+                  for name, right in expected.items()}  # fmt: skip
+        return got, expected, errors
 
 
-def one_slip(exercise, case, value, seed):
+def find_slip(exercise, case, value, seed):
     """Which step of the solution, changed in one place, gives the learner's numbers; or the output to look at."""
     got, _, problems = differences(exercise, case, value, seed)
     wrong = [name for name, problem in problems.items() if problem]
-    return slips(exercise, case, lambda: exercise.draw(case, seed), got, wrong) or only_wrong(wrong, len(problems))
+    found = find_slips(exercise, case, lambda: exercise.draw(case, seed), got, wrong)
+    return found or only_wrong_output(wrong, len(problems))
 
 
-def raised(exercise, case, result, arguments):
+def exception_text(exercise, case, result, arguments):
     """The paragraphs about an exception."""
     error = result.exception
     at = f" in {result.line}" if result.line else ""
-    said = f": {message_of(error)}" if message_of(error) else ""
+    said = f": {message_text(error)}" if message_text(error) else ""
     given = [shown for shown in map(argument_text, exercise.arguments, arguments) if shown]
-    happened = ended(f"It raised {type(error).__name__}{at}{where(exercise, case)}{said}")
+    happened = end_sentence(f"It raised {type(error).__name__}{at}{case_text(exercise, case)}{said}")
     return [happened, *([f"It was given {', '.join(given)}."] if given else [])]
 
 
@@ -185,23 +189,23 @@ def argument_text(name, value):
     return "" if isinstance(value, dict) else f"{name} = {value}"
 
 
-def ended(sentence):
+def end_sentence(sentence):
     """The sentence with a full stop, unless it already ends with punctuation."""
     return sentence if sentence.endswith((".", "?", "!", "…")) else f"{sentence}."
 
 
-def message_of(error):
-    """An exception's message, shortened to `MESSAGE` characters."""
+def message_text(error):
+    """An exception's message, shortened to `MAX_MESSAGE_CHARACTERS` characters."""
     try:
         text = str(error)
     except Exception:  # the learner may have written __str__
         return "(its message can't be read)"
-    return textwrap.shorten(text, MESSAGE, placeholder=" …")
+    return textwrap.shorten(text, MAX_MESSAGE_CHARACTERS, placeholder=" …")
 
 
-def scalar_function(error):
+def find_scalar_function(error):
     """(mistake, hint) for a function of `math`, or float(), that got a whole array; None for any other exception."""
-    if not isinstance(error, TypeError) or "can be converted to Python scalars" not in message_of(error):
+    if not isinstance(error, TypeError) or "can be converted to Python scalars" not in message_text(error):
         return None
     return "a function of one number gets an array", (
         "The functions of Python's math, and float(), take one number. NumPy's take arrays: np.exp, np.sqrt, np.tanh. "
@@ -209,25 +213,25 @@ def scalar_function(error):
     )
 
 
-def on_equal_sizes(exercise, function, case, error, time_limit, seed):
+def try_equal_sizes(exercise, function, case, error, time_limit, seed):
     """(paragraphs, mistakes) for a shape error: the function is called again with equal sizes."""
-    if not isinstance(error, ValueError) or exercise.equal is None or where(exercise, case):
+    if not isinstance(error, ValueError) or exercise.equal is None or case_text(exercise, case):
         return [], []
     equal = exercise.case_of("equal sizes", exercise.equal)
     result = call(function, exercise.draw(equal, seed), time_limit)
     if result.out_of_time or result.exception is not None:
         return [], []
     try:
-        problems, alike, _ = compared(exercise, equal, result.value, seed)
-    except Unusable:
+        problems, alike, _ = compare(exercise, equal, result.value, seed)
+    except UnusableOutput:
         return [], []
     if not any(problems.values()):
         return ["With equal sizes it is right. Are two axes mixed up?"], []
     head = ["With equal sizes it runs, and shows the mistake:"] if alike else []
-    return [*head, *looks_like(alike, len(problems))], names_of(alike)
+    return [*head, *mistake_text(alike, len(problems))], mistake_names(alike)
 
 
-def where(exercise, case):
+def case_text(exercise, case):
     """The special feature of a case, as the end of a sentence; empty for the first, ordinary case."""
     return "" if case.title == exercise.cases()[0].title else f" with {case.title}"
 
@@ -239,9 +243,9 @@ def in_place_note(names):
     ]
 
 
-def table(problems):
+def output_table(problems):
     """One line per output; if there are many, only the wrong ones."""
-    if len(problems) > LISTED:
+    if len(problems) > MAX_LISTED_OUTPUTS:
         right = sum(problem is None for problem in problems.values())
         problems = {name: problem for name, problem in problems.items() if problem}
         problems |= {f"{right} others" if right > 1 else "the other one": None} if right else {}
@@ -249,30 +253,30 @@ def table(problems):
     return "\n".join(f"  {name:<{width}}  {problem or 'right'}" for name, problem in problems.items())
 
 
-def looks_like(alike, outputs):
+def mistake_text(alike, outputs):
     """The paragraphs about mistakes, for an exercise with this many outputs."""
     for mistakes, names in alike:
         which = "It looks"
-        if 1 < outputs <= LISTED:
+        if 1 < outputs <= MAX_LISTED_OUTPUTS:
             *first, last = names
             which = f"{', '.join(first)} and {last} look" if first else f"{last} looks"
         for said, (mistake, hint) in zip((f"{which} like this mistake", "Together with it, this one"), mistakes):
             yield f"{said}: {mistake}."
-            yield textwrap.indent(textwrap.fill(hint, WIDTH - 2), "  ")
+            yield textwrap.indent(textwrap.fill(hint, LINE_CHARACTERS - 2), "  ")
 
 
-def names_of(alike):
+def mistake_names(alike):
     return list(dict.fromkeys(mistake for likeness in alike for mistake, _ in likeness.mistakes))
 
 
-def says(printed):
+def printed_text(printed):
     """What the function printed in the first call that printed anything."""
     text = next((text for text in printed if text.strip()), "")
     lines = text.rstrip().splitlines()
-    shown = "\n".join([*lines[:LINES], *(["…"] if len(lines) > LINES else [])])
+    shown = "\n".join([*lines[:MAX_PRINTED_LINES], *(["…"] if len(lines) > MAX_PRINTED_LINES else [])])
     return ["Your function printed:", textwrap.indent(shown, "  | ")] if text else []
 
 
-def text_of(*paragraphs):
+def format_answer(*paragraphs):
     """Paragraphs one below the other; those with an indent keep their lines."""
-    return "\n".join(p if p.startswith("  ") else textwrap.fill(p, WIDTH) for p in paragraphs)
+    return "\n".join(p if p.startswith("  ") else textwrap.fill(p, LINE_CHARACTERS) for p in paragraphs)

@@ -53,7 +53,7 @@ def visible_eps(random):
     return round(float(random.uniform(0.05, 0.3)), 3)
 
 
-def fit(sizes_fit):
+def require_fit(sizes_fit):
     """Raise ValueError for sizes that don't fit together: the grader, which draws some, then tries others."""
     if not sizes_fit:
         raise ValueError("the sizes don't fit together")
@@ -69,7 +69,7 @@ class Mistake:
     edits: tuple = ()
 
     @property
-    def said(self):
+    def explanation(self):
         return self.name, self.hint
 
 
@@ -77,14 +77,14 @@ class Mistake:
 class Case:
     """Inputs that a function is called with.
 
-    `usual` is the mistake, its name and a hint, of a function that is right on ordinary inputs and wrong on these: a
-    formula that loses its digits loses others in every order of operations, and can't be told by comparing them.
+    mistake   (name, hint) of the mistake in a function that is right on ordinary inputs and wrong on these: a
+              formula that loses digits loses others in every order of operations, so comparing can't tell it
     """
 
     title: str
     inputs: Callable  # a NumPy Generator -> the arguments
     sizes: dict = field(default_factory=dict)  # by the letter that stands for each
-    usual: tuple[str, str] | None = None
+    mistake: tuple[str, str] | None = None
     tolerance: float = TOLERANCE
 
 
@@ -103,7 +103,7 @@ class Exercise:
                time; its answers are looked at as one array
     entry      the word for an array's entry in answers
 
-    `asks`, `arguments` and `returns` are read from the solution's docstring, the rest from its `lesson`.
+    `task`, `arguments` and `returns` are read from the solution's docstring, the rest from its `lesson`.
     """
 
     right: Callable
@@ -118,13 +118,13 @@ class Exercise:
     hints: list = field(default_factory=list)
     steps: dict = field(default_factory=dict)   # what it is, and where, by name
     places: dict = field(default_factory=dict)  # {function: numbers of calls}, by the place's name
-    holds: list = field(default_factory=list)   # (output, sentence, expression)
+    invariants: list = field(default_factory=list)  # (output, sentence, expression)
 
     def __post_init__(self):
         self.name = self.right.__name__
-        asks, arguments, returns = inspect.getdoc(self.right).split("\n\n")
-        self.asks = " ".join(asks.split())
-        self.arguments, self.returns = (dict(named_words(text)) for text in (arguments, returns))
+        task, arguments, returns = inspect.getdoc(self.right).split("\n\n")
+        self.task = " ".join(task.split())
+        self.arguments, self.returns = (dict(named_entries(text)) for text in (arguments, returns))
         self.mistakes = MISTAKES.setdefault(self.name, [])
 
     def answer(self, function, arguments, asked=None):
@@ -138,11 +138,11 @@ class Exercise:
             values.append(function(*one))
         return values[0] if self.calls is None else values
 
-    def made_by(self, formula, arguments):
+    def evaluate(self, formula, arguments):
         """The outputs of a formula by name; none if shapes don't fit or an arithmetic error occurs."""
         try:
             with np.errstate(all="ignore"):
-                return self.labelled(self.answer(formula, arguments))
+                return self.label_outputs(self.answer(formula, arguments))
         except (ValueError, ArithmeticError):  # shapes that don't fit, 0 to the power of −1
             return {}
 
@@ -158,14 +158,14 @@ class Exercise:
         """A case's arguments; the same ones at every call, in new arrays."""
         return case.inputs(Key(seed, path=f"exercises.{self.name}.{case.title}").generator())
 
-    def by_name(self, value):
+    def name_outputs(self, value):
         """What a function returned, by the names of the outputs."""
         return dict(zip(self.returns, value if len(self.returns) > 1 else (value,)))
 
-    def labelled(self, value):
+    def label_outputs(self, value):
         """The outputs as arrays under their names in answers; the entries of a dict one by one."""
         outputs = {}
-        for name, output in self.by_name(value).items():
+        for name, output in self.name_outputs(value).items():
             if isinstance(output, dict):
                 outputs |= {f'{name}["{key}"]': np.asarray(array) for key, array in output.items()}
             else:
@@ -201,7 +201,7 @@ def entries(text):
     return found
 
 
-def named_words(text):
+def named_entries(text):
     """(name, words) of each entry that begins with a name."""
     return [" ".join(lines).split(None, 1) for lines in entries(text)]
 
@@ -215,12 +215,12 @@ def lesson(function, text):
         lines = "\n".join(lines).replace("→\n", "→ ").split("\n")
         edits = [EDIT.fullmatch(line).groups() for line in lines if EDIT.fullmatch(line)]
         hint = " ".join(line for line in lines if not EDIT.fullmatch(line))
-        mistake(function, title, hint, *((part or name, *map(new_lines, texts)) for part, *texts in edits))
+        add_mistake(function, title, hint, *((part or name, *map(expand_newlines, texts)) for part, *texts in edits))
     if name in REGISTERED:
         own = REGISTERED[name]
         own.package = " ".join(parts.get("Package", "").split())
         own.hints = [" ".join(lines) for lines in entries(parts.get("Hints", ""))]
-        for step, words in named_words(parts.get("Steps", "")):
+        for step, words in named_entries(parts.get("Steps", "")):
             where, said = words.split(None, 1)
             own.steps[step] = said, where
         for (line,) in entries(parts.get("Places", "")):
@@ -229,18 +229,18 @@ def lesson(function, text):
             own.places[place] = {part: set(map(int, numbers)) for part, *numbers in made}
         for *lines, expression in entries(parts.get("Holds", "")):
             output, _, sentence = " ".join(lines).partition(": ")
-            own.holds.append((output, sentence, expression.strip("`")))
+            own.invariants.append((output, sentence, expression.strip("`")))
 
 
-def new_lines(text):
+def expand_newlines(text):
     return text and text.replace("⏎", "\n")
 
 
-def mistake(function, name, hint, *edits):
+def add_mistake(function, name, hint, *edits):
     """Add a mistake of a solution; its edits are (function's name, old text, new text), or (own name, statement, None).
     """
     found = MISTAKES.setdefault(function.__name__, [])
-    found.append(Mistake(name, hint, lambda *arguments: edited(function, edits)(*arguments), edits))
+    found.append(Mistake(name, hint, lambda *arguments: edit_solution(function, edits)(*arguments), edits))
 
 
 # -- solutions as texts ---------------------------------------------------------------------------------------------
@@ -255,20 +255,20 @@ def sources(function):
     if ast.get_docstring(node):
         del lines[node.body[0].lineno - 1 : node.body[0].end_lineno]
     found = {}
-    for name in names_in(function.__code__):
+    for name in global_names(function.__code__):
         if isinstance(function.__globals__.get(name), FunctionType):
             found |= sources(function.__globals__[name])
     return found | {function.__name__: "\n".join([*lines[node.lineno - 1 :], ""])}
 
 
-def names_in(code):
+def global_names(code):
     """The global names that a function uses, also in the generators inside it."""
-    inner = [name for part in code.co_consts if hasattr(part, "co_names") for name in names_in(part)]
+    inner = [name for part in code.co_consts if hasattr(part, "co_names") for name in global_names(part)]
     return list(dict.fromkeys([*code.co_names, *inner]))
 
 
 @lru_cache(1024)
-def compiled(text):
+def compile_source(text):
     return compile(text, "<solution>", "exec")
 
 
@@ -276,17 +276,17 @@ def namespace(texts):
     """The functions of these sources, which see one another."""
     space = {"np": np}
     for text in texts.values():
-        exec(compiled(text), space)
+        exec(compile_source(text), space)
     return space
 
 
 @lru_cache(256)
-def edited(function, edits):
+def edit_solution(function, edits):
     """A solution with edits, ready to be called; ValueError for a text that isn't in it."""
-    return namespace(edited_texts(function, edits))[function.__name__]
+    return namespace(edit_sources(function, edits))[function.__name__]
 
 
-def edited_texts(function, edits):
+def edit_sources(function, edits):
     """The sources of a solution with edits; ValueError for a text that isn't in it."""
     texts = dict(sources(function))
     for part, old, new in edits:

@@ -5,7 +5,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-ZERO_EVERYWHERE = "It is zero everywhere, like an array that nothing was written to."
+ZEROS_HINT = "It is zero everywhere, like an array that nothing was written to."
 
 
 def agree(got, other, tolerance):
@@ -17,48 +17,49 @@ def agree(got, other, tolerance):
     return bool((near | (got == other) | ((got != got) & (other != other))).all())
 
 
-def of_any_exercise(name, exercise, case, arguments, got, right):
+def general_mistake(name, exercise, case, arguments, got, right):
     """(mistake, hint) if one output looks like a mistake of any exercise, else None."""
     if got.size and not np.isfinite(got).any():
         return "NaN or infinite", "Look for 0/0, a logarithm or root of a negative number, or an exp that overflows."
     if got.dtype.kind in "iu":
         return "integers", f"{name} has the dtype {got.dtype}: were the numbers written into an array of ints?"
     if got.shape == right.shape and not got.any():
-        return "zeros", ZERO_EVERYWHERE if got.size > 1 else "It is 0, as if nothing were computed yet."
+        return "zeros", ZEROS_HINT if got.size > 1 else "It is 0, as if nothing were computed yet."
     if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in arguments()):
         return "an argument, unchanged", "One of the arguments is returned unchanged: nothing is computed yet."
     if takes_dy(exercise):
-        outputs = exercise.made_by(exercise.right, dy_forgotten(*arguments()))
+        outputs = exercise.evaluate(exercise.right, forget_dy(*arguments()))
         if agree(got, outputs[name], case.tolerance):
-            return DY_FORGOTTEN
-    return differs_by(name, case, got, right) or digits_lost(got, right) or rearranged(name, case, got, right)
+            return FORGOTTEN_DY
+    found = find_factor(name, case, got, right) or find_lost_digits(got, right)
+    return found or find_rearrangement(name, case, got, right)
 
 
 def takes_dy(exercise):
     return next(iter(exercise.arguments)) == "dy"
 
 
-DY_FORGOTTEN = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
+FORGOTTEN_DY = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
 
 
-def dy_forgotten(dy, *others):
+def forget_dy(dy, *others):
     return np.ones_like(dy), *others
 
 
-def differs_by(name, case, got, right):
+def find_factor(name, case, got, right):
     """(mistake, hint) if `got` differs from `right` by a sign or a factor."""
     if agree(got, -right, case.tolerance):
         return "the sign is wrong", "Every entry is minus what it should be."
     if got.shape == right.shape and got.size and np.isfinite(got).all():
         factor = np.vdot(right, got) / np.vdot(right, right)
-        what = sizes_in(factor, case.sizes) or power_of_ten(factor)
+        what = sizes_hint(factor, case.sizes) or power_of_ten_hint(factor)
         if (got.size > 1 or what) and factor and agree(got, factor * right, case.tolerance):
             entry = "Every entry" if got.size > 1 else "It"
             return "a constant factor", f"{entry} is {factor:.6g} times what it should be{what or '.'}"
     return None
 
 
-def power_of_ten(factor):
+def power_of_ten_hint(factor):
     """The hint for a single number that is wrong by a power of ten: any number is a multiple of any other."""
     power = np.log10(factor) if 0 < factor < np.inf else 0.0
     if abs(power) < 1 or abs(power - round(power)) > 1e-12:
@@ -66,7 +67,7 @@ def power_of_ten(factor):
     return ", a power of ten: is a division by a small step missing, or one too many?"
 
 
-def digits_lost(got, right):
+def find_lost_digits(got, right):
     """(mistake, hint) if `got` is right up to its last digits."""
     if got.shape != right.shape or not np.abs(got - right).max() < 1e-4 * np.abs(right).max():
         return None
@@ -74,17 +75,17 @@ def digits_lost(got, right):
     return "right to a few digits only", f"It is close to the right numbers, as with {why}."
 
 
-def rearranged(name, case, got, right):
+def find_rearrangement(name, case, got, right):
     """(mistake, hint) if `got` differs from `right` by the order of axes, the shape, or sums over axes."""
     for axes in list(permutations(range(right.ndim)))[1:]:
         if agree(got, right.transpose(axes), case.tolerance):
             return "transposed", f"The numbers are right, but the axes are in the order {axes}."
     if got.size == right.size and got.shape != right.shape and agree(got.reshape(right.shape), right, case.tolerance):
         return "another shape", f"The numbers are right; reshape {name} to {right.shape}."
-    return summed_wrongly(got, right, case.tolerance)
+    return find_wrong_sum(got, right, case.tolerance)
 
 
-def out_of_order(names, got, expected, tolerance):
+def find_swapped_outputs(names, got, expected, tolerance):
     """(hint, names) of the outputs that equal other outputs."""
     others = {}
     for name in names:
@@ -94,7 +95,7 @@ def out_of_order(names, got, expected, tolerance):
     return f"What you return {', '.join(taken)}.", tuple(name for name in names if others[name])
 
 
-def sizes_in(factor, sizes):
+def sizes_hint(factor, sizes):
     """The case's sizes that a factor is a product of, as in `, and that is 1/(B·N)`.
 
     A factor of 2 or ½ is often just that, even if a size or the root of one is 2: then roots are left out, and
@@ -113,7 +114,7 @@ def sizes_in(factor, sizes):
     return ""
 
 
-def summed_wrongly(got, right, tolerance):
+def find_wrong_sum(got, right, tolerance):
     """(mistake, hint) if `got` differs from `right` by sums over axes."""
     for more, less, mistake, hint in (
         (got, right, "not summed over all it was broadcast to", "It must also be summed over the axes {}."),
@@ -126,7 +127,7 @@ def summed_wrongly(got, right, tolerance):
     return None
 
 
-def missing_keepdims(message):
+def find_missing_keepdims(message):
     """(mistake, hint) for an exception's message whose two shapes differ by one axis; None for any other."""
     shapes = [tuple(map(int, re.findall(r"\d+", shape))) for shape in re.findall(r"\(([\d,]+)\)", message)]
     if "broadcast" not in message or len(shapes) != 2:

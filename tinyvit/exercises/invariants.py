@@ -10,20 +10,20 @@ from tinyvit.exercises.exercise import namespace, sources
 from tinyvit.exercises.general_mistakes import agree
 
 
-def broken(exercise, case, arguments, got, expected, names):
+def broken_invariants(exercise, case, arguments, got, expected, names):
     """Sentences about the outputs of these names: which invariant is broken, or how the error is spread."""
     sentences = []
     for name in names:
         if got[name].shape != expected[name].shape or not np.isfinite(got[name]).all():
             continue
-        for output, holds, residual in exercise.holds:
+        for output, holds, residual in exercise.invariants:
             if output == name and is_broken(exercise, residual, got, arguments, case.tolerance):
                 sentences.append(f"{'Here ' if output.startswith('gradients') else ''}{holds}; yours break this.")
-        sentences += [f"In {name}, {text}." for text in spread(got[name], expected[name], case.tolerance)]
+        sentences += [f"In {name}, {text}." for text in error_patterns(got[name], expected[name], case.tolerance)]
     return sentences
 
 
-def only_wrong(names, outputs):
+def only_wrong_output(names, outputs):
     """Where to look if one of several outputs is wrong, or one part of a dict: what the others need is right."""
     if len(names) != 1 or outputs < 2:
         return []
@@ -46,7 +46,7 @@ def is_broken(exercise, residual, got, arguments, tolerance):
         return False
 
 
-def spread(got, right, tolerance):
+def error_patterns(got, right, tolerance):
     """Along which axis the error is the same, or a factor, or where it occurs at all."""
     error = got - right
     wrong = np.abs(error) > tolerance * np.maximum(1, np.abs(right))
@@ -54,7 +54,7 @@ def spread(got, right, tolerance):
         others = tuple(other for other in range(got.ndim) if other != axis)
         hit = wrong.any(others) if others else wrong
         if size > 1 and not hit.all():
-            yield f"all that is wrong is at index {runs(np.flatnonzero(hit))} of axis {axis}"
+            yield f"all that is wrong is at index {index_ranges(np.flatnonzero(hit))} of axis {axis}"
             return
     for axis, size in enumerate(got.shape):
         if size > 1 and agree(error, np.broadcast_to(error.mean(axis, keepdims=True), error.shape), tolerance):
@@ -69,7 +69,7 @@ def spread(got, right, tolerance):
             return
 
 
-def runs(numbers):
+def index_ranges(numbers):
     """Rising integers as text: `3, 5 to 7`; at most the first eight runs of neighbours."""
     found = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in found]

@@ -42,9 +42,9 @@ def notebook(exercises, points):
         name = exercise.name
         cells += [
             cell("markdown", f"## {name}\n\n```\n{describe(name)}\n```", f"{name}_task", locked=True),
-            cell("code", to_write(exercise), f"{name}_solution", solution=True),
+            cell("code", solution_source(exercise), f"{name}_solution", solution=True),
             cell("code", f'exercises.check("{name}", {name});', f"{name}_check", locked=True),
-            cell("code", test(name), f"{name}_test", locked=True, grade=True, points=points),
+            cell("code", test_source(name), f"{name}_test", locked=True, grade=True, points=points),
         ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return {"cells": cells, "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
@@ -62,7 +62,7 @@ def cell(kind, source, name, locked=False, solution=False, grade=False, points=N
     return made | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 
-def to_write(exercise):
+def solution_source(exercise):
     """The solution's cell: a function in which nbgrader takes out what lies between the marks.
 
     The functions that the solution calls stand inside it.
@@ -73,7 +73,7 @@ def to_write(exercise):
     return "\n".join([head, "    ### BEGIN SOLUTION", *helpers, body, "    ### END SOLUTION"])
 
 
-def test(name):
+def test_source(name):
     """The test with points: on other numbers each time, in a cell whose hidden part students don't get.
 
     The checker is loaded again there, so that `exercises.check = …` in a student's cell has no effect.

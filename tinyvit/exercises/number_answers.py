@@ -12,12 +12,12 @@ def check_number(name, given, expected, hint, tolerance=0.0):
     hint        a sentence that helps if the number is wrong
     tolerance   the largest accepted error
     """
-    right, answer = read(given, np.asarray(expected, float), hint, tolerance)
+    right, answer = read_answer(given, np.asarray(expected, float), hint, tolerance)
     print(f"{name}: {answer}")
     return right
 
 
-def read(given, expected, hint, tolerance):
+def read_answer(given, expected, hint, tolerance):
     """(whether the answer is right, the text of the reply)."""
     wanted = "one number" if expected.ndim == 0 else f"{expected.size} numbers in a tuple"
     if given is None:

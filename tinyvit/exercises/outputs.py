@@ -6,7 +6,7 @@ import numpy as np
 from numpy import ma  # now: NumPy would load it later, when a solution's process may no longer read files
 
 
-class Unusable(Exception):
+class UnusableOutput(Exception):
     """The returned value can't be compared; the message says why, in a sentence."""
 
 
@@ -16,60 +16,61 @@ def outputs_of(exercise, expected, value):
     expected   what the solution returns for the same arguments
     """
     if exercise.calls is not None:
-        return {name: of_many_calls(name, exercise.entry, value) for name in exercise.returns}
-    values = separate(list(exercise.returns), value)
-    expected = exercise.by_name(expected)
+        return {name: stack_calls(name, exercise.entry, value) for name in exercise.returns}
+    values = split_outputs(list(exercise.returns), value)
+    expected = exercise.name_outputs(expected)
     outputs = {}
     for name, value in values.items():
         if isinstance(expected[name], dict):
-            for key, array in entries(name, expected[name], value).items():
-                outputs[f'{name}["{key}"]'] = checked(f'{name}["{key}"]', array, np.shape(expected[name][key]))
+            for key, array in dict_entries(name, expected[name], value).items():
+                outputs[f'{name}["{key}"]'] = check_output(f'{name}["{key}"]', array, np.shape(expected[name][key]))
         else:
-            outputs[name] = checked(name, value, np.shape(expected[name]), numbers=len(values) > 1)
+            outputs[name] = check_output(name, value, np.shape(expected[name]), numbers=len(values) > 1)
     return outputs
 
 
-def of_many_calls(name, entry, values):
+def stack_calls(name, entry, values):
     """The numbers that a function returned in many calls, as one array."""
     for place, value in enumerate(values):
         try:
-            if np.shape(checked(name, separate([name], value)[name], ())):
-                raise Unusable(f"{name} is {kind(value)}; expected a number.")
-        except Unusable as problem:
-            raise Unusable(f"{problem} That was at {entry} {place}.") from None
+            if np.shape(check_output(name, split_outputs([name], value)[name], ())):
+                raise UnusableOutput(f"{name} is {type_text(value)}; expected a number.")
+        except UnusableOutput as problem:
+            raise UnusableOutput(f"{problem} That was at {entry} {place}.") from None
     return np.array(values, "float64")
 
 
-def separate(names, value):
+def split_outputs(names, value):
     """The returned values by name."""
     wanted = f"{len(names)} values, {', '.join(names)}" if len(names) > 1 else f"{names[0]} alone"
     if value is None:
-        raise Unusable(f"It returned None; expected {wanted}. Is a `return` missing at its end?")
+        raise UnusableOutput(f"It returned None; expected {wanted}. Is a `return` missing at its end?")
     if len(names) == 1:
         if isinstance(value, tuple):
-            raise Unusable(f"It returned a tuple of {len(value)}; expected {wanted}, without a cache or a last comma.")
+            wanted = f"{wanted}, without a cache or a last comma"
+            raise UnusableOutput(f"It returned a tuple of {len(value)}; expected {wanted}.")
         return {names[0]: value}
     if not isinstance(value, (tuple, list)):
-        raise Unusable(f"It returned {kind(value)}; expected {wanted}.")
+        raise UnusableOutput(f"It returned {type_text(value)}; expected {wanted}.")
     if len(value) != len(names):
-        raise Unusable(f"It returned {len(value)} value{'s' * (len(value) != 1)}; expected {wanted}.")
+        raise UnusableOutput(f"It returned {len(value)} value{'s' * (len(value) != 1)}; expected {wanted}.")
     return dict(zip(names, value))
 
 
-def entries(name, expected, value):
+def dict_entries(name, expected, value):
     """The entries of a returned dict."""
     if not isinstance(value, dict):
-        raise Unusable(f"{name} is {kind(value)}; expected a dict of {len(expected)} arrays by name.")
+        raise UnusableOutput(f"{name} is {type_text(value)}; expected a dict of {len(expected)} arrays by name.")
     missing = [key for key in expected if key not in value]
     unexpected = [str(key) for key in value if key not in expected]
     lacks = [f"lacks {', '.join(missing)}"] if missing else []
     has = [f"has the unexpected {', '.join(unexpected)}"] if unexpected else []
     if lacks or has:
-        raise Unusable(f"{name} {' and '.join(lacks + has)}.")
+        raise UnusableOutput(f"{name} {' and '.join(lacks + has)}.")
     return {key: value[key] for key in expected}
 
 
-def checked(name, value, shape, numbers=True):
+def check_output(name, value, shape, numbers=True):
     """One output as an array; a number will do where one is expected.
 
     numbers   whether a number is an array of no dimensions also where none is expected, so that a sum over too much
@@ -79,16 +80,16 @@ def checked(name, value, shape, numbers=True):
     if not isinstance(value, np.ndarray) and not fits:
         wanted = "a number" if shape == () else f"a NumPy array {shape}"
         make = "; np.array(…) makes one of it" if isinstance(value, (list, tuple)) and shape else ""
-        raise Unusable(f"{name} is {kind(value)}; expected {wanted}{make}.")
+        raise UnusableOutput(f"{name} is {type_text(value)}; expected {wanted}{make}.")
     if ma.isMaskedArray(value):  # as a plain array it would show what lies under the mask
-        raise Unusable(f"{name} is a masked array; expected a plain one: {name}.filled(…) makes one of it.")
+        raise UnusableOutput(f"{name} is a masked array; expected a plain one: {name}.filled(…) makes one of it.")
     value = np.asarray(value)
     if value.dtype.kind not in "fiu":
-        raise Unusable(f"{name} has the dtype {value.dtype}; expected real numbers, float64.")
+        raise UnusableOutput(f"{name} has the dtype {value.dtype}; expected real numbers, float64.")
     return value
 
 
-def kind(value):
+def type_text(value):
     """A value's type in a few words."""
     if value is None:
         return "None"
@@ -103,7 +104,7 @@ def kind(value):
     return f"a{'n' if name[0] in 'aeiou' else ''} {name}"
 
 
-def wrong_with(got, expected, tolerance, entry="entry"):
+def describe_error(got, expected, tolerance, entry="entry"):
     """A description of the error in one output, or None."""
     if got.shape != expected.shape:
         return f"has the shape {got.shape}, and should have {expected.shape}"
@@ -116,21 +117,21 @@ def wrong_with(got, expected, tolerance, entry="entry"):
     place = f"{entry} ({', '.join(map(str, worst))}) " if worst else ""
     count = f"wrong in {wrong.sum()} of {wrong.size} entries: " if wrong.size > 1 else "wrong: "
     digits = 6 if error[worst] > 1e-4 or lost[worst] else 12
-    right, is_now = (without_rounding(value, tolerance) for value in (expected[worst], got[worst]))
+    right, is_now = (drop_rounding(value, tolerance) for value in (expected[worst], got[worst]))
     return f"{count}{place}should be {right:.{digits}g} and is {is_now:.{digits}g}"
 
 
-def without_rounding(value, tolerance):
+def drop_rounding(value, tolerance):
     """The number to be printed: 0 where only rounding is left, since 1e-17 looks like a result."""
     return 0 if abs(value) <= tolerance else value
 
 
-def changed(names, before, after):
+def changed_arguments(names, before, after):
     """The names of the arguments that a function changed in place."""
-    return [name for name, old, new in zip(names, before, after) if not same(old, new)]
+    return [name for name, old, new in zip(names, before, after) if not is_equal(old, new)]
 
 
-def same(old, new):
+def is_equal(old, new):
     if isinstance(old, dict):
-        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+        return old.keys() == new.keys() and all(is_equal(old[key], new[key]) for key in old)
     return np.array_equal(old, new)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.exercises.calling import line_of
-from tinyvit.exercises.checking import check, message_of, text_of
+from tinyvit.exercises.calling import learners_line
+from tinyvit.exercises.checking import check, format_answer, message_text
 
 FUNCTIONS = "vit", "vit_backward"
 
@@ -37,11 +37,11 @@ class OwnTraining:
         return self.answer
 
 
-class Broken(Exception):
+class BrokenFunction(Exception):
     """A learner's function failed in the middle of a training; the message says where."""
 
 
-class Lines:
+class LineDisplay:
     """What a training prints: a line for each evaluation. In the place of `tinyvit.training.display.Display`."""
 
     def __init__(self, whose):
@@ -95,28 +95,29 @@ def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True,
         )
     config = config_for(data, epochs, seed, data_dir, images)
     if not all([check(name, getattr(mine, name)) for name in FUNCTIONS]):
-        return said(OwnTraining(False, "Nothing was trained: mend these functions first, then call train again."))
+        problem = "Nothing was trained: mend these functions first, then call train again."
+        return print_result(OwnTraining(False, problem))
     try:
-        own = trained(config, "your ViT", mine)
-    except Broken as problem:
-        return said(OwnTraining(False, str(problem)))
+        own = run_training(config, "your ViT", mine)
+    except BrokenFunction as problem:
+        return print_result(OwnTraining(False, str(problem)))
     accuracy, seconds = own["test_accuracy"], own["seconds"]
     if "interrupted" in own:
-        return said(OwnTraining(False, f"Stopped after {own['epochs']} epochs.", accuracy, seconds))
+        return print_result(OwnTraining(False, f"Stopped after {own['epochs']} epochs.", accuracy, seconds))
     answer = f"Your ViT: {accuracy:.2%} of the test images right, after {seconds:.0f} seconds of training."
     if not compare:
-        return said(OwnTraining(True, answer, accuracy, seconds))
-    package = trained(config, "the package's ViT")
-    answer += f" {compared(own, package)}"
-    return said(OwnTraining(True, answer, accuracy, seconds, package["test_accuracy"], package["seconds"]))
+        return print_result(OwnTraining(True, answer, accuracy, seconds))
+    package = run_training(config, "the package's ViT")
+    answer += f" {comparison_text(own, package)}"
+    return print_result(OwnTraining(True, answer, accuracy, seconds, package["test_accuracy"], package["seconds"]))
 
 
-def said(result):
-    print(text_of(result.answer))
+def print_result(result):
+    print(format_answer(result.answer))
     return result
 
 
-def compared(own, package):
+def comparison_text(own, package):
     """A sentence about two summaries."""
     if "interrupted" in package:
         return "The training of the package's model was stopped."
@@ -154,7 +155,7 @@ def config_for(data, epochs, seed, data_dir, images=None):
     )  # fmt: skip
 
 
-def trained(config, whose, mine=None):
+def run_training(config, whose, mine=None):
     """The summary of a training in a folder that is deleted afterwards; with `mine` of the learner's functions."""
     from tinyvit.training.divergence import Diverged
     from tinyvit.training.loop import run
@@ -168,9 +169,9 @@ def trained(config, whose, mine=None):
         folder = RunFolder(Path(place) / "run")
         with folder.started(trainer.config):
             try:
-                return run(trainer, folder, Lines(whose))
+                return run(trainer, folder, LineDisplay(whose))
             except Diverged as error:
-                raise Broken(str(error)) from error
+                raise BrokenFunction(str(error)) from error
 
 
 def hand_over(model, mine):
@@ -182,12 +183,13 @@ def hand_over(model, mine):
 def forward(model, vit, images, ctx=None):
     """The logits by the learner's `vit`, from the model's parameters."""
     parameters = {name: parameter.data for name, parameter in model.named_parameters()}
-    return np.asarray(asked(vit, images, parameters, *shape_of(model)), model.dtype), OwnCache(images, parameters)
+    logits = call_function(vit, images, parameters, *model_sizes(model))
+    return np.asarray(logits, model.dtype), OwnCache(images, parameters)
 
 
 def backward(model, vit_backward, dlogits, cache):
     """Add the gradients by the learner's `vit_backward` to the model's."""
-    dimages, gradients = asked(vit_backward, dlogits, *cache, *shape_of(model))
+    dimages, gradients = call_function(vit_backward, dlogits, *cache, *model_sizes(model))
     with model.storage.grads.adding():
         for name, parameter in model.named_parameters():
             into = parameter.grad
@@ -195,16 +197,16 @@ def backward(model, vit_backward, dlogits, cache):
     return dimages
 
 
-def shape_of(model):
+def model_sizes(model):
     return model.config.depth, model.config.num_heads, model.config.norm_eps
 
 
-def asked(function, *arguments):
+def call_function(function, *arguments):
     """What the learner's function returns; raises Broken if it fails."""
     try:
         return function(*arguments)
     except Exception as error:
-        at = line_of(traceback.extract_tb(error.__traceback__))
-        raise Broken(
-            f"Your function raised {type(error).__name__} in the training{at and f', in {at}'}: {message_of(error)}"
+        at = learners_line(traceback.extract_tb(error.__traceback__))
+        raise BrokenFunction(
+            f"Your function raised {type(error).__name__} in the training{at and f', in {at}'}: {message_text(error)}"
         ) from error

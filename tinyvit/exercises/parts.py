@@ -22,23 +22,24 @@ def mistakes_of_parts(name):
             everywhere = {part: (mistake, None)}
             twin = [other for other in MISTAKES.get(forward, []) if other.name == mistake.name and forward in parts]
             if twin and forward != part:
-                made.append(as_own(name, mistake, f"{forward} and {part}", everywhere | {forward: (twin[0], None)}))
-            made.append(as_own(name, mistake, part, everywhere))
+                both = everywhere | {forward: (twin[0], None)}
+                made.append(make_mistake(name, mistake, f"{forward} and {part}", both))
+            made.append(make_mistake(name, mistake, part, everywhere))
             for place, calls in EXERCISES[name].places.items():
                 if part in calls:
-                    made.append(as_own(name, mistake, f"{part}, {place}", {part: (mistake, calls[part])}))
+                    made.append(make_mistake(name, mistake, f"{part}, {place}", {part: (mistake, calls[part])}))
                     if twin and forward in calls and forward != part:
                         both = {part: (mistake, calls[part]), forward: (twin[0], calls[forward])}
-                        made.append(as_own(name, mistake, f"{forward} and {part}, {place}", both))
+                        made.append(make_mistake(name, mistake, f"{forward} and {part}, {place}", both))
     if {"split_heads", "join_heads"} <= set(parts):
         both = {part: (MISTAKES[part][0], None) for part in ("split_heads", "join_heads")}
         said = Mistake("heads are split and joined by a reshape without transpose", both["split_heads"][0].hint, None)
-        made.append(as_own(name, said, "split and join", both))
+        made.append(make_mistake(name, said, "split and join", both))
     return made
 
 
-def as_own(name, mistake, where, replaced):
-    return Mistake(f"{mistake.name} ({where})", mistake.hint, partial(with_parts, name, replaced))
+def make_mistake(name, mistake, where, replaced):
+    return Mistake(f"{mistake.name} ({where})", mistake.hint, partial(run_with_parts, name, replaced))
 
 
 def parts_of(name):
@@ -46,18 +47,18 @@ def parts_of(name):
     return [part for part in reversed(sources(EXERCISES[name].right)) if part != name]
 
 
-def with_parts(name, replaced, *arguments):
+def run_with_parts(name, replaced, *arguments):
     """The solution of that name with parts replaced by wrong ones.
 
     replaced   the mistake by the part's name, and in which of its calls it is made; None: in all
     """
     space = namespace(sources(EXERCISES[name].right))
     for part, (mistake, calls) in replaced.items():
-        space[part] = partly_wrong(space[part], mistake, calls)
+        space[part] = make_partly_wrong(space[part], mistake, calls)
     return space[name](*arguments)
 
 
-def partly_wrong(right, mistake, calls):
+def make_partly_wrong(right, mistake, calls):
     """A part that makes the mistake in some of its calls."""
     made = 0
 

@@ -7,7 +7,7 @@ parts', general ones, and pairs.
 
 from typing import NamedTuple
 
-from tinyvit.exercises.general_mistakes import agree, of_any_exercise, out_of_order
+from tinyvit.exercises.general_mistakes import agree, find_swapped_outputs, general_mistake
 from tinyvit.exercises.parts import mistakes_of_parts
 from tinyvit.exercises.two_mistakes import two_mistakes
 
@@ -19,42 +19,42 @@ class Likeness(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def likenesses(exercise, case, arguments, got, expected, wrong):
+def recognise(exercise, case, arguments, got, expected, wrong):
     """The fewest mistakes that explain the wrong outputs, as far as possible.
 
     arguments        gives the case's arguments, new ones at each call
     got, expected    outputs by name
     wrong            the names of those that differ
     """
-    on_purpose = [(mistake, exercise.made_by(mistake.formula, arguments())) for mistake in exercise.mistakes]
-    singles = [((mistake.said,), outputs) for mistake, outputs in on_purpose]
-    found, left = explained(singles, got, wrong, case.tolerance)
+    on_purpose = [(mistake, exercise.evaluate(mistake.formula, arguments())) for mistake in exercise.mistakes]
+    singles = [((mistake.explanation,), outputs) for mistake, outputs in on_purpose]
+    found, left = explain(singles, got, wrong, case.tolerance)
     if left:
         of_parts = mistakes_of_parts(exercise.name)
-        singles += [((mistake.said,), exercise.made_by(mistake.formula, arguments())) for mistake in of_parts]
-        found, left = explained(singles, got, wrong, case.tolerance)
-    if case.usual and not found:
-        return [Likeness((case.usual,), tuple(wrong))]
-    hint, moved = out_of_order(left, got, expected, case.tolerance)
+        singles += [((mistake.explanation,), exercise.evaluate(mistake.formula, arguments())) for mistake in of_parts]
+        found, left = explain(singles, got, wrong, case.tolerance)
+    if case.mistake and not found:
+        return [Likeness((case.mistake,), tuple(wrong))]
+    hint, moved = find_swapped_outputs(left, got, expected, case.tolerance)
     if moved:
         found.append(Likeness((("the outputs stand in another order", hint),), moved))
     for name in [name for name in left if name not in moved]:
-        in_any = of_any_exercise(name, exercise, case, arguments, got[name], expected[name])
+        in_any = general_mistake(name, exercise, case, arguments, got[name], expected[name])
         if in_any is not None:
             found.append(Likeness((in_any,), (name,)))
     left = [name for name in left if not any(name in likeness.outputs for likeness in found)]
     if left:
         pairs = list(two_mistakes(exercise, case, arguments, got, wrong, on_purpose))
-        of_all, rest = explained(pairs, got, wrong, case.tolerance)
+        of_all, rest = explain(pairs, got, wrong, case.tolerance)
         if len(of_all) == 1 and not rest:
             return of_all
         made = {mistake for likeness in found for mistake in likeness.mistakes}
         pairs.sort(key=lambda pair: made.isdisjoint(pair[0]))  # first those with one that was made anyhow
-        found += explained(pairs, got, left, case.tolerance)[0]
-    return merged(found)
+        found += explain(pairs, got, left, case.tolerance)[0]
+    return merge(found)
 
 
-def explained(candidates, got, wrong, tolerance):
+def explain(candidates, got, wrong, tolerance):
     """(Likenesses, unexplained outputs), chosen greedily: the candidate that explains most of the rest comes next,
     and of several the one that contradicts the fewest outputs.
 
@@ -79,7 +79,7 @@ def explained(candidates, got, wrong, tolerance):
     return found, left
 
 
-def merged(found):
+def merge(found):
     """Join Likenesses of the same mistakes."""
     outputs = {}
     for mistakes, names in found:

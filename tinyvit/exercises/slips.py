@@ -22,13 +22,13 @@ OPERATORS = {
     ast.FloorDiv: (),
     ast.MatMult: (ast.Mult,),
 }
-MOST = 2000  # changes that are tried: about two seconds for a whole ViT
+MAX_CHANGES = 2000  # changes that are tried: about two seconds for a whole ViT
 REDUCTIONS = "mean", "sum", "max"
 FUNCTIONS = {"exp": ("exp2", "expm1", "square"), "log": ("log2", "log10", "log1p")}
 FACTORS = -1, 2, 0.5
 PARTS = "[:1]", "[-1:]", "[::-1]", "[:, ::-1]"  # of an array: the first, the last, the other way round
 SLICES = {text: ast.parse(f"a{text}", mode="eval").body.slice for text in (*PARTS, "[0]", "[-1]")}
-MISREAD = "{0} = {1}", "{0} = -{0}", "{0} = 0 * {0}", "{0} = abs({0})", "{0} = {0} - {0}.mean(-1, keepdims=True)"
+MISREADINGS = "{0} = {1}", "{0} = -{0}", "{0} = 0 * {0}", "{0} = abs({0})", "{0} = {0} - {0}.mean(-1, keepdims=True)"
 
 
 def alternatives(node):
@@ -64,7 +64,7 @@ def alternatives(node):
             if attr in REDUCTIONS:
                 for other in REDUCTIONS:
                     yield ast.Call(ast.Attribute(value, other, ast.Load()), arguments, keywords)
-                yield from (sliced(value, text) for text in ("[0]", "[-1]", "[:1]"))  # one of them, not their sum
+                yield from (slice_node(value, text) for text in ("[0]", "[-1]", "[:1]"))  # one of them, not their sum
             for other in FUNCTIONS.get(attr, ()):
                 yield ast.Call(ast.Attribute(value, other, ast.Load()), arguments, keywords)
             if attr == "transpose":  # two axes swapped
@@ -79,24 +79,24 @@ def alternatives(node):
             yield ast.Compare(right, [op], [left])
 
 
-def added(node, names):
+def additions(node, names):
     """The expression with a variable too many, as a term or a factor, or with a constant factor."""
     yield from (ast.BinOp(ast.Constant(factor), ast.Mult(), node) for factor in FACTORS)
-    yield from (sliced(node, text) for text in PARTS)
+    yield from (slice_node(node, text) for text in PARTS)
     for name in names:
         yield from (ast.BinOp(node, op(), ast.Name(name, ast.Load())) for op in (ast.Add, ast.Sub, ast.Mult, ast.Div))
 
 
-def sliced(node, text):
+def slice_node(node, text):
     """The expression with these brackets behind it."""
     return ast.Subscript(node, SLICES[text], ast.Load())
 
 
-def misread(function):
+def misreadings(function):
     """Statements that change an argument before anything is computed."""
     names = [argument.arg for argument in function.args.args]
     pairs = [(a, b) for a in names for b in names if a != b]
-    texts = dict.fromkeys(text.format(*pair) for pair in pairs for text in MISREAD)
+    texts = dict.fromkeys(text.format(*pair) for pair in pairs for text in MISREADINGS)
     return [ast.parse(text).body[0] for text in texts]
 
 
@@ -122,17 +122,17 @@ def variables(function):
     return list(dict.fromkeys([*(a.arg for a in function.args.args), *sorted(stored)]))
 
 
-def steps_changed(function, parent, node, line):
+def step_changes(function, parent, node, line):
     """What may stand in the place of an expression; `line` says whether it is all that a line computes."""
-    return [*alternatives(node), *(added(node, variables(function)) if line else ())]
+    return [*alternatives(node), *(additions(node, variables(function)) if line else ())]
 
 
-def names_changed(function, parent, node, line):
+def name_changes(function, parent, node, line):
     """The other variables, or parts of this one, in the place of a variable; other keys in the place of a key."""
     match node:
         case ast.Name(id=name):
             yield from (ast.Name(other, ast.Load()) for other in variables(function) if other != name)
-            yield from (sliced(node, text) for text in PARTS)
+            yield from (slice_node(node, text) for text in PARTS)
             yield from (ast.BinOp(node, op(), ast.Constant(1)) for op in (ast.Add, ast.Sub))
         case ast.Constant(value=str(key)) if isinstance(parent, ast.Subscript):
             of_others = (one.slice for one in ast.walk(function) if isinstance(one, ast.Subscript))
@@ -140,7 +140,7 @@ def names_changed(function, parent, node, line):
             yield from (ast.Constant(other) for other in keys if isinstance(other, str) and other != key)
 
 
-def replaced(function, parent, node, line):
+def replacements(function, parent, node, line):
     """A change of an expression's value, or another of the function's expressions in its place."""
     if isinstance(node, ast.Constant):
         return
@@ -156,27 +156,28 @@ def replaced(function, parent, node, line):
 
 @cache
 def changed_solutions(name):
-    """[(function's name, code of its changed definition, the changed step)], at most `MOST`, its own function first."""
+    """[(name of a function, code of its changed definition, the changed step)], at most `MAX_CHANGES`; the exercise's
+    own function comes first."""
     made = []
     functions = [ast.parse(text).body[0] for text in sources(find(name).right).values()]
     for function in sorted(functions, key=lambda one: one.name != name):
         own = function.name == name
-        for statement in misread(function) if own else ():
+        for statement in misreadings(function) if own else ():
             function.body.insert(0, statement)
-            made.append((function.name, compiled(function), ast.unparse(statement)))
+            made.append((function.name, compile_function(function), ast.unparse(statement)))
             del function.body[0]
-        for changes in (steps_changed, names_changed, *([replaced] if own else [])):
+        for changes in (step_changes, name_changes, *([replacements] if own else [])):
             for parent, field, index, step, line in list(places(function)):
                 held = getattr(parent, field)
                 node = held if index is None else held[index]
-                for other in list(changes(function, parent, node, line and own)) if len(made) < MOST else ():
+                for other in list(changes(function, parent, node, line and own)) if len(made) < MAX_CHANGES else ():
                     put(parent, field, index, ast.fix_missing_locations(other))
-                    made.append((function.name, compiled(function), ast.unparse(step or other)))
+                    made.append((function.name, compile_function(function), ast.unparse(step or other)))
                 put(parent, field, index, node)
-    return made[:MOST]
+    return made[:MAX_CHANGES]
 
 
-def compiled(function):
+def compile_function(function):
     with warnings.catch_warnings():  # of a number in the place of an array
         warnings.simplefilter("ignore", SyntaxWarning)
         return compile(ast.Module([function], []), "<solution>", "exec")
@@ -189,14 +190,14 @@ def put(parent, field, index, node):
         getattr(parent, field)[index] = node
 
 
-def slips(exercise, case, arguments, got, wrong):
+def find_slips(exercise, case, arguments, got, wrong):
     """Sentences about the wrong outputs that one changed step explains; as few steps as do.
 
     arguments   a function that draws new ones
     """
     space, best = namespace(sources(exercise.right)), {}
     for function, code, step in changed_solutions(exercise.name):
-        outputs = made_by_changed(exercise, space, function, code, arguments())
+        outputs = evaluate_change(exercise, space, function, code, arguments())
         same = [name for name in wrong if name in outputs and agree(outputs[name], got[name], case.tolerance)]
         for name in same:
             if name not in best or len(same) > len(best[name][0]):
@@ -207,14 +208,14 @@ def slips(exercise, case, arguments, got, wrong):
     return [sentence(exercise, *one) for one in found]
 
 
-def made_by_changed(exercise, space, function, code, arguments):
+def evaluate_change(exercise, space, function, code, arguments):
     """The outputs by name with one function changed; none if it fails."""
     right = space[function]
     exec(code, space)
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return exercise.labelled(exercise.answer(space[exercise.name], arguments))
+            return exercise.label_outputs(exercise.answer(space[exercise.name], arguments))
     except Exception:  # a change that makes no sense may raise anything
         return {}
     finally:

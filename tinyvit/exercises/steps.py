@@ -8,15 +8,15 @@ import numpy as np
 
 from tinyvit.exercises.calling import call
 from tinyvit.exercises.catalogue import EXERCISES, find
-from tinyvit.exercises.checking import Report, ended, message_of, says, text_of
+from tinyvit.exercises.checking import Report, end_sentence, format_answer, message_text, printed_text
 from tinyvit.exercises.exercise import namespace, sources
-from tinyvit.exercises.general_mistakes import differs_by, rearranged
-from tinyvit.exercises.outputs import Unusable, checked, kind, wrong_with
+from tinyvit.exercises.general_mistakes import find_factor, find_rearrangement
+from tinyvit.exercises.outputs import UnusableOutput, check_output, describe_error, type_text
 
-WRITE = "return a dict of arrays by the steps' names, or yield each as name, array"
+STEPS_FORM = "return a dict of arrays by the steps' names, or yield each as name, array"
 
 
-class Stopped(Exception):
+class UnusableSteps(Exception):
     """Ends a comparison with a sentence."""
 
 
@@ -29,7 +29,7 @@ def steps(name):
     expected = expected_steps(name)
     width = max(map(len, expected))
     rows = [f"  {step:<{width}}  {said}  {value.shape}" for step, (said, value) in expected.items()]
-    return "\n".join([f"{find(name).signature}: {WRITE}", "", *rows])
+    return "\n".join([f"{find(name).signature}: {STEPS_FORM}", "", *rows])
 
 
 def check_steps(name, mine, time_limit=5.0, seed=0):
@@ -51,9 +51,9 @@ def check_steps(name, mine, time_limit=5.0, seed=0):
     drawn = exercise.draw(exercise.cases()[0], seed)
     result = call(lambda *arguments: collect(mine, arguments, given), drawn, time_limit)
     with np.errstate(all="ignore"):
-        right, *paragraphs = compared(exercise, expected, given, trouble(result, given, time_limit))
-    exception = None if isinstance(result.exception, Stopped) else result.exception
-    report = Report(name, right, text_of(*paragraphs, *says([result.printed])), exception=exception)
+        right, *paragraphs = compare_steps(exercise, expected, given, problem_text(result, given, time_limit))
+    exception = None if isinstance(result.exception, UnusableSteps) else result.exception
+    report = Report(name, right, format_answer(*paragraphs, *printed_text([result.printed])), exception=exception)
     print(report.answer)
     return report
 
@@ -99,30 +99,30 @@ def collect(mine, arguments, given):
         given.update(value)
         return
     if value is None or isinstance(value, (str, np.ndarray)) or not hasattr(value, "__iter__"):
-        raise Stopped(f"It returned {kind(value)}; {WRITE}.")
+        raise UnusableSteps(f"It returned {type_text(value)}; {STEPS_FORM}.")
     for pair in value:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise Stopped(f"It gave {kind(pair)} where a name and an array were expected; {WRITE}.")
+            raise UnusableSteps(f"It gave {type_text(pair)} where a name and an array were expected; {STEPS_FORM}.")
         if pair[0] in given:
-            raise Stopped(f"It gave {pair[0]} twice.")
+            raise UnusableSteps(f"It gave {pair[0]} twice.")
         # A copy: the learner may go on in the same array.
         given[pair[0]] = pair[1].copy() if isinstance(pair[1], np.ndarray) else pair[1]
 
 
-def trouble(result, given, time_limit):
+def problem_text(result, given, time_limit):
     """A sentence about how the call ended, if it didn't end well."""
     if result.out_of_time:
         return f"It was not done after {time_limit:g} seconds{f', at {result.line}' if result.line else ''}."
-    if isinstance(result.exception, Stopped):
+    if isinstance(result.exception, UnusableSteps):
         return str(result.exception)
     if result.exception is None:
-        return "" if given else f"It gave no steps; {WRITE}."
-    said, at = message_of(result.exception), f" in {result.line}" if result.line else ""
+        return "" if given else f"It gave no steps; {STEPS_FORM}."
+    said, at = message_text(result.exception), f" in {result.line}" if result.line else ""
     last = f" after {[*given][-1]}" if given else ""
-    return ended(f"It raised {type(result.exception).__name__}{at}{last}{said and f': {said}'}")
+    return end_sentence(f"It raised {type(result.exception).__name__}{at}{last}{said and f': {said}'}")
 
 
-def compared(exercise, expected, given, problem):
+def compare_steps(exercise, expected, given, problem):
     """(whether all is right, the paragraphs of the answer)."""
     unknown = [str(step) for step in given if step not in expected]
     notes = [problem] if problem else []
@@ -133,41 +133,41 @@ def compared(exercise, expected, given, problem):
         if step not in given:
             missing.append(step)
             continue
-        wrong = wrong_in(exercise, step, given[step], value)
+        wrong = describe_step(exercise, step, given[step], value)
         if wrong:
-            return False, opening(exercise, right, f"first wrong at {step}."), *wrong, *between(
+            return False, opening_text(exercise, right, f"first wrong at {step}."), *wrong, *skipped_text(
                 expected, right, step
             ), *notes
         right.append(step)
     if not missing and not notes:
         return True, f"{exercise.name}: all {len(right)} steps are right."
     lacking = [f"Missing: {', '.join(missing)}."] if missing else []
-    return False, opening(exercise, right, "nothing wrong in what it gave."), *lacking, *notes
+    return False, opening_text(exercise, right, "nothing wrong in what it gave."), *lacking, *notes
 
 
-def opening(exercise, right, found):
+def opening_text(exercise, right, found):
     """The answer's first sentences: up to where it is right, and what comes then."""
     way = "back" if exercise.name.endswith("_backward") else "up"
     so_far = f"Right {way} to {right[-1]}; {found}" if right else found[0].upper() + found[1:]
     return f"{exercise.name}: not right yet. {so_far}"
 
 
-def wrong_in(exercise, step, got, value):
+def describe_step(exercise, step, got, value):
     """The paragraphs about what is wrong with one step, none if it is right."""
     case = exercise.cases()[0]
     try:
-        got = checked(step, got, value.shape)
-    except Unusable as problem:
+        got = check_output(step, got, value.shape)
+    except UnusableOutput as problem:
         return [str(problem)]
-    wrong = wrong_with(got, value, case.tolerance)
+    wrong = describe_error(got, value, case.tolerance)
     if not wrong:
         return []
-    likely = differs_by(step, case, got, value) if got.shape == value.shape else None
-    likely = likely or rearranged(step, case, got, value)
+    likely = find_factor(step, case, got, value) if got.shape == value.shape else None
+    likely = likely or find_rearrangement(step, case, got, value)
     return [f"  {step}  {wrong}", *([f"It looks like this mistake: {likely[0]}. {likely[1]}"] if likely else [])]
 
 
-def between(expected, right, step):
+def skipped_text(expected, right, step):
     """A sentence about the steps that were left out between the last right one and the first wrong one."""
     names = list(expected)
     first = names.index(right[-1]) + 1 if right else 0

@@ -7,16 +7,16 @@ import numpy as np
 from tinyvit.text import shorten
 from tinyvit.validation import Finite, Mismatch, Positive, Within, converted, expected
 
-LARGEST_SIDE = 65_535  # pixels, as in a JPEG
-MOST_CLASSES = 1_000_000  # ImageNet-21k has 21,843
+MAX_SIDE_PIXELS = 65_535  # pixels, as in a JPEG
+MAX_CLASSES = 1_000_000  # ImageNet-21k has 21,843
 Size = Annotated[int, Within(1, 1 << 31)]
-Side = Annotated[int, Within(1, LARGEST_SIDE)]
+Side = Annotated[int, Within(1, MAX_SIDE_PIXELS)]
 Sides = Side | tuple[Side, Side]
-Classes = Annotated[int, Within(0, MOST_CLASSES)]
+Classes = Annotated[int, Within(0, MAX_CLASSES)]
 Number = Annotated[float, Within(-1e300, 1e300)]  # far from overflow
 
 
-def checked(values, kinds, source):
+def check_fields(values, kinds, source):
     """The fields of parsed JSON that `kinds` annotates, in the types of their annotations, less those that are null.
 
     Raises ValueError, naming `source`, for anything but an object, and one that names all fields of another kind.

@@ -15,15 +15,15 @@ from tinyvit.text import list_names, shorten
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-CONVERT = (
+CONVERT_COMMAND = (
     "python -c \"import sys, torch; from safetensors.torch import save_file; w = torch.load(sys.argv[1], 'cpu', "
     "weights_only=True); w = w.get('model', w.get('state_dict', w)); "
     "save_file({k: v.contiguous().clone() for k, v in w.items()}, sys.argv[2])\""
 )
-WANTED = "expected a .safetensors, the original's .npz, or a folder with config.json and model.safetensors"
+EXPECTED_SOURCES = "expected a .safetensors, the original's .npz, or a folder with config.json and model.safetensors"
 
 
-def inside(folder, name):
+def file_in(folder, name):
     """The path of the file `name` in a folder; ValueError for a name with a path in it, and for anything but a file."""
     path = Path(folder) / name
     if path.name != name:
@@ -33,7 +33,7 @@ def inside(folder, name):
     return path
 
 
-def read_if_there(folder, name):
+def read_json(folder, name):
     """The JSON object in the file `name` of a folder; None if there is no such file, ValueError for other content."""
     path = Path(folder) / name
     if not (path.is_symlink() or path.exists()):
@@ -52,22 +52,22 @@ def weight_files(folder):
     """The files with the weights in a folder; ValueError if there are none, or several without an index."""
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if "model.safetensors" in names:
-        return [inside(folder, "model.safetensors")]
+        return [file_in(folder, "model.safetensors")]
     if INDEX in names:
-        shards = read_if_there(folder, INDEX).get("weight_map")
+        shards = read_json(folder, INDEX).get("weight_map")
         if not isinstance(shards, dict) or not shards:
             raise ValueError(f"{folder / INDEX} is damaged: its weight_map says {shorten(shards)}; expected a file for "
                              "each array")  # fmt: skip
-        return [inside(folder, name) for name in dict.fromkeys(map(str, shards.values()))]
+        return [file_in(folder, name) for name in dict.fromkeys(map(str, shards.values()))]
     found = [name for name in names if name.endswith((".safetensors", ".npz"))]
     if len(found) > 1:
         raise ValueError(f"{folder} holds several files with weights ({list_names(found)}); give one of them")
     for name in found or [name for name in names if name.endswith(PICKLES)]:
-        return [inside(folder, name)]
-    raise ValueError(f"{folder} holds no weights ({list_names(names) or 'it is empty'}); {WANTED}")
+        return [file_in(folder, name)]
+    raise ValueError(f"{folder} holds no weights ({list_names(names) or 'it is empty'}); {EXPECTED_SOURCES}")
 
 
-def kind_of(path):
+def file_kind(path):
     """ "safetensors" or "npz" by a file's first bytes; ValueError, saying what the file is, for everything else."""
     with path.open("rb") as file:
         start = file.read(512)
@@ -80,15 +80,15 @@ def kind_of(path):
         if not any(name.endswith("data.pkl") for name in names):
             return "npz"
     elif not (start[:1] == b"\x80" and start[1:2] in b"\2\3\4\5"):
-        raise ValueError(f"{path} is {described(start)}; {WANTED}")
+        raise ValueError(f"{path} is {guess_content(start)}; {EXPECTED_SOURCES}")
     files = f"{quote(str(path))} {quote(str(path.with_name('model.safetensors')))}"
     raise ValueError(
         f"{path} is a pickle, as PyTorch's .bin, .pt and .pth are: to read it runs whatever code is in it. "
-        f"Where you have PyTorch, convert it: {CONVERT} {files}"
+        f"Where you have PyTorch, convert it: {CONVERT_COMMAND} {files}"
     )
 
 
-def described(start):
+def guess_content(start):
     """A guess at what a file with these first bytes is."""
     text = start.lstrip().lower()
     if text.startswith((b"<!doctype html", b"<html")):

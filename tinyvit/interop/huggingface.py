@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tinyvit.interop import names
-from tinyvit.interop.fields import Classes, Number, Sides, Size, checked
-from tinyvit.interop.huggingface_config import made_size, preprocessing_of, processor_of, to_preprocessor
+from tinyvit.interop.fields import Classes, Number, Sides, Size, check_fields
+from tinyvit.interop.huggingface_config import preprocessing_of, processed_size, processor_fields, read_processor
 from tinyvit.interop.mappings import Mapping, Weights, register
-from tinyvit.interop.names import as_side, class_names, in_equal_parts, to_ours, to_theirs, with_one_table
+from tinyvit.interop.names import as_side, class_names, equal_parts, to_ours, to_theirs, with_position_table
 from tinyvit.text import shorten
 from tinyvit.validation import Count
 
@@ -27,7 +27,7 @@ FIELDS = {
     "image_size": Sides, "patch_size": Sides, "pooler_output_size": Size, "num_register_tokens": Count,
     "global_padding": str, "vocabulary": tuple[str, ...], "eos_token_id": int,
 }  # fmt: skip
-BY_DEFAULT = {int: Size, float: Number, bool: bool, str: str, tuple: tuple[Size, ...], dict: dict}
+FIELDS_BY_TYPE = {int: Size, float: Number, bool: bool, str: str, tuple: tuple[Size, ...], dict: dict}
 # Arrays that only training uses, by a pattern of their names.
 UNUSED = {r"embeddings\.mask_token$": "the mask token", r"decoder\.": "the decoder", r"pooler\.dense\.": "the pooler"}
 # Transformers has several names for the same function; the first one is written.
@@ -42,43 +42,42 @@ TO_ACTIVATION = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 class Layout:
     """How Hugging Face lays out one architecture.
 
-    kinds         what config.json may call it, as model_type; the first is written, and stands in front of names
-    architecture  what ours is registered as
-    defaults      of the fields of config.json, as in Transformers
-    same          their names of the fields that ours has, too, by ours
-    names         a function of our name and configuration: the names of theirs that ours holds one after the other
-    config        (the fields in `same` by our names, all of config.json's and besides num_classes and the made_size of
-                  images, arrays by name) -> our configuration; ValueError for what ours has no place for
-    about         our configuration -> the fields of config.json that aren't in `same`; ValueError for what theirs has
-                  no place for
-    model         what Transformers' classes are called, without Model, or `task` for one with classes
-    spellings     patterns in names of Transformers 5, and what Transformers 4 has there
-    processor     defaults of its image processor, where they aren't ViTImageProcessor's
-    prepare       the fields of preprocessor_config.json -> those of a ViTImageProcessor that does the same
-    written       fields of a preprocessor_config.json that differ from ViTImageProcessor's
-    more          our configuration -> shapes of arrays that are written as zeros
-    shape         our name and its shape -> the shape that theirs have together
+    model_types       names of it in config.json, as model_type; the first is written, and is the prefix of names
+    architecture      our registered name of it
+    defaults          of the fields of config.json, as in Transformers
+    shared_fields     their names of the fields that ours has, too, by our names
+    names             (our name, configuration) -> names of the arrays of theirs that ours concatenates
+    to_config         (the shared fields by our names, all fields of config.json with num_classes and made_size, the size
+                      of images, arrays by name) -> our configuration; ValueError for what ours has no place for
+    to_fields         our configuration -> the other fields of config.json; ValueError for what theirs has no place for
+    model             prefix of Transformers' class names, followed by Model, or by `task` if there are classes
+    spellings         patterns of names in Transformers 5, and the names in Transformers 4
+    processor         defaults of its image processor, where they aren't ViTImageProcessor's
+    prepare           the fields of preprocessor_config.json -> those of a ViTImageProcessor that does the same
+    processor_fields  written into preprocessor_config.json where they differ from ViTImageProcessor's
+    zero_shapes       our configuration -> shapes of arrays that are written as zeros
+    shape             (our name, its shape) -> the shape of theirs, concatenated
     """
 
-    kinds: tuple[str, ...]
+    model_types: tuple[str, ...]
     architecture: str
     defaults: dict[str, Any]
-    same: dict[str, str]
+    shared_fields: dict[str, str]
     names: Callable
-    config: Callable
-    about: Callable
+    to_config: Callable
+    to_fields: Callable
     model: str
     task: str = "ForImageClassification"
     spellings: dict[str, str] = field(default_factory=dict)
     processor: dict[str, Any] = field(default_factory=dict)
     prepare: Callable = dict
-    written: dict[str, Any] = field(default_factory=dict)
-    more: Callable = lambda config: {}
+    processor_fields: dict[str, Any] = field(default_factory=dict)
+    zero_shapes: Callable = lambda config: {}
     shape: Callable = lambda name, shape: shape
 
     def parts(self, config):
         """For `to_ours`: names and shapes of theirs."""
-        equal = in_equal_parts(lambda name: self.names(name, config))
+        equal = equal_parts(lambda name: self.names(name, config))
         return lambda name, shape: equal(name, self.shape(name, shape))
 
 
@@ -93,17 +92,17 @@ def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
     A classifier becomes the head; without one the model has no classes. Raises ValueError for names that are missing,
     unexpected or misshapen for the model that config.json describes, and for one that ours has no place for.
     """
-    said = layout.defaults | checked(about, kinds_of(layout.defaults), "config.json")
-    processor, notes = processor_of(layout, preprocessor)
-    tensors, spelled = in_transformers_4(layout, tensors)
+    said = layout.defaults | check_fields(about, field_types(layout.defaults), "config.json")
+    processor, notes = read_processor(layout, preprocessor)
+    tensors, spelled = rename_to_transformers_4(layout, tensors)
     head = next((x for name, x in tensors.items() if re.fullmatch(r"(cls_)?classifier(\.1)?\.weight", name)), None)
     labels = len(said["id2label"]) if "id2label" in said else said.get("num_labels")
     said |= {"num_classes": 0 if head is None else len(head) if labels is None else labels,
-             "made_size": made_size(processor)}  # fmt: skip
+             "made_size": processed_size(processor)}  # fmt: skip
     fields = {ours: as_side(said[theirs]) if ours in ("img_size", "patch_size") else said[theirs]
-              for ours, theirs in layout.same.items()}  # fmt: skip
+              for ours, theirs in layout.shared_fields.items()}  # fmt: skip
     try:
-        config = layout.config(fields, said, tensors)
+        config = layout.to_config(fields, said, tensors)
     except ValueError as error:
         raise ValueError(f"config.json can't be read: {error}") from error
     if head is not None and said.get("problem_type", ONE_CLASS) != ONE_CLASS:
@@ -119,20 +118,20 @@ def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
     return Weights(config, state, prepared, notes + more)
 
 
-def kinds_of(defaults):
+def field_types(defaults):
     """The annotations of fields with these defaults, and of those that have none."""
-    return {name: BY_DEFAULT.get(type(default)) for name, default in defaults.items()} | FIELDS
+    return {name: FIELDS_BY_TYPE.get(type(default)) for name, default in defaults.items()} | FIELDS
 
 
-def in_transformers_4(layout, tensors):
+def rename_to_transformers_4(layout, tensors):
     """The arrays by the names of Transformers 4 with nothing in front, and a function that gives the file's own name.
 
     Arrays without numbers, as of registers that a DINOv2 hasn't, are left out; halves of its MLP that Transformers 5
     has apart become one.
     """
-    arrays, spellings, prefix = {}, {}, f"{layout.kinds[0]}."
+    arrays, spellings, prefix = {}, {}, f"{layout.model_types[0]}."
     for spelling, array in tensors.items():
-        name = re.sub(rf"^({'|'.join(layout.kinds)})\.", "", spelling)
+        name = re.sub(rf"^({'|'.join(layout.model_types)})\.", "", spelling)
         for new, old in layout.spellings.items():
             name = re.sub(new, old, name)
         if array.size:
@@ -152,29 +151,29 @@ def write(layout, weights):
     """
     config, classes, state = weights.config, weights.preprocessing.classes, weights.state
     dtype = next(iter(state.values())).dtype
-    about = {"model_type": layout.kinds[0], "torch_dtype": str(dtype),
+    about = {"model_type": layout.model_types[0], "torch_dtype": str(dtype),
              "architectures": [layout.model + (layout.task if config.num_classes else "Model")],
-             **{theirs: getattr(config, ours) for ours, theirs in layout.same.items()}}  # fmt: skip
-    about |= layout.about(config)
+             **{theirs: getattr(config, ours) for ours, theirs in layout.shared_fields.items()}}  # fmt: skip
+    about |= layout.to_fields(config)
     if config.num_classes:
         about |= {"id2label": {str(i): name for i, name in enumerate(classes)},
                   "label2id": {name: i for i, name in enumerate(classes)}}  # fmt: skip
     if hasattr(config, "positions"):
-        state = with_one_table(weights, LAYOUT)
-    prefix, tensors = f"{layout.kinds[0]}." if config.num_classes else "", {}
+        state = with_position_table(weights, LAYOUT)
+    prefix, tensors = f"{layout.model_types[0]}." if config.num_classes else "", {}
     for name, array in to_theirs(state, layout.parts(config)).items():
         theirs = name if "classifier." in name else prefix + name
         tensors[theirs] = array
         if theirs.endswith(".running_var"):  # which PyTorch's batch norm doesn't use where there is a momentum
             tensors[theirs.replace("running_var", "num_batches_tracked")] = np.zeros((), "int64")
-    tensors |= {name: np.zeros(shape, dtype) for name, shape in layout.more(config).items()}
-    return tensors, about, to_preprocessor(weights) | layout.written
+    tensors |= {name: np.zeros(shape, dtype) for name, shape in layout.zero_shapes(config).items()}
+    return tensors, about, processor_fields(weights) | layout.processor_fields
 
 
 def register_layout(layout):
     """Make a `Layout` known."""
     register(Mapping(
-        "huggingface", layout.kinds, layout.architecture, partial(read, layout), partial(write, layout),
+        "huggingface", layout.model_types, layout.architecture, partial(read, layout), partial(write, layout),
         files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
     ))  # fmt: skip
 
@@ -186,11 +185,11 @@ def expect_only(said, **known):
             raise ValueError(f"{name} is {shorten(repr(said[name]))}; expected {' or '.join(map(repr, values))}")
 
 
-def activation_of(said):
+def read_activation(said):
     """Our name of an activation; ValueError for one that ours doesn't have."""
     expect_only(said, hidden_act=tuple(ACTIVATIONS))
     return ACTIVATIONS[said["hidden_act"]]
 
 
 expect_place = partial(names.expect_place, LAYOUT)
-to_activation = partial(names.activation_in, LAYOUT, TO_ACTIVATION)
+write_activation = partial(names.activation_name, LAYOUT, TO_ACTIVATION)

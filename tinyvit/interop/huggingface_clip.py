@@ -3,8 +3,8 @@
 from tinyvit.data.images import RESAMPLE
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import huggingface
-from tinyvit.interop.fields import checked
-from tinyvit.interop.names import by_table, mlp_ratio
+from tinyvit.interop.fields import check_fields
+from tinyvit.interop.names import mlp_ratio, names_in_table
 from tinyvit.models import ClipConfig
 from tinyvit.text import shorten
 
@@ -36,15 +36,17 @@ VISION_DEFAULTS = COMMON | {"hidden_size": 768, "intermediate_size": 3072, "num_
                             "num_channels": 3, "image_size": 224, "patch_size": 32}  # fmt: skip
 TEXT_DEFAULTS = COMMON | {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8,
                           "vocab_size": 49408, "max_position_embeddings": 77}  # fmt: skip
-LARGEST_TOKEN = 2  # what eos_token_id meant in older files: the end is the token with the largest number
+LARGEST_TOKEN_ENDS = 2  # what eos_token_id meant in older files: the end is the token with the largest number
 
 
-def clip(fields, said, tensors):
+def clip_config(fields, said, tensors):
     """The ClipConfig of a config.json; ValueError for towers that differ in what ours have in common."""
-    vision = VISION_DEFAULTS | checked(said["vision_config"], huggingface.kinds_of(VISION_DEFAULTS), "vision_config")
-    text = TEXT_DEFAULTS | checked(said["text_config"], huggingface.kinds_of(TEXT_DEFAULTS), "text_config")
+    vision, text = (
+        defaults | check_fields(said[name], huggingface.field_types(defaults), name)
+        for name, defaults in (("vision_config", VISION_DEFAULTS), ("text_config", TEXT_DEFAULTS))
+    )
     last = text["vocab_size"] - 1
-    huggingface.expect_only({"eos_token_id": last} | text, eos_token_id=(LARGEST_TOKEN, last))
+    huggingface.expect_only({"eos_token_id": last} | text, eos_token_id=(LARGEST_TOKEN_ENDS, last))
     for one in (vision, text):
         one["mlp_ratio"] = one["intermediate_size"] / one["hidden_size"]
     for name in ("mlp_ratio", "hidden_act", "layer_norm_eps"):
@@ -54,19 +56,19 @@ def clip(fields, said, tensors):
     fields |= {ours: vision[theirs] for ours, theirs in VISION.items()}
     fields |= {ours: text[theirs] for ours, theirs in TEXT.items()}
     return ClipConfig(
-        **fields, vocabulary=text.get("vocabulary", ()), activation=huggingface.activation_of(vision),
+        **fields, vocabulary=text.get("vocabulary", ()), activation=huggingface.read_activation(vision),
         mlp_ratio=mlp_ratio(vision["intermediate_size"], vision["hidden_size"]), norm_eps=vision["layer_norm_eps"],
     )  # fmt: skip
 
 
-def about(config):
+def clip_to_fields(config):
     """The configurations of both towers; ValueError for images and patches that aren't squares.
 
     A vocabulary of words, which Transformers doesn't read, is in the field `vocabulary` of text_config. A tokenizer of
     byte pairs isn't among the weights, and isn't written.
     """
     huggingface.expect_place(config, img_size=as_pair(config.img_size)[0], patch_size=as_pair(config.patch_size)[0])
-    common = {"hidden_act": huggingface.to_activation(config), "layer_norm_eps": config.norm_eps,
+    common = {"hidden_act": huggingface.write_activation(config), "layer_norm_eps": config.norm_eps,
               "projection_dim": config.projection_dim}  # fmt: skip
     vision = common | {theirs: getattr(config, ours) for ours, theirs in VISION.items()} | {
         "model_type": "clip_vision_model", "intermediate_size": int(config.embed_dim * config.mlp_ratio),
@@ -84,7 +86,7 @@ def their_shape(name, shape):
     return shape[-1:] if name == "visual.cls_token" else shape[1:] if name.endswith("pos_embed") else shape
 
 
-def in_squares(processor):
+def with_shortest_edge(processor):
     """The fields of a preprocessor_config.json, in which a single number as size, as older files have it, is that of
     the shorter side."""
     size = processor["size"]
@@ -94,10 +96,10 @@ def in_squares(processor):
 CLIP = huggingface.Layout(
     ("clip",), "clip",
     {"vision_config": {}, "text_config": {}, "projection_dim": 512}, {"projection_dim": "projection_dim"},
-    lambda name, config: by_table(NAMES, name), clip, about, "CLIP",
+    lambda name, config: names_in_table(NAMES, name), clip_config, clip_to_fields, "CLIP",
     processor={"size": {"shortest_edge": 224}, "resample": RESAMPLE.index("bicubic"), "do_center_crop": True,
                "crop_size": {"height": 224, "width": 224}, "image_mean": [0.48145466, 0.4578275, 0.40821073],
                "image_std": [0.26862954, 0.26130258, 0.27577711]},
-    prepare=in_squares, shape=their_shape,
+    prepare=with_shortest_edge, shape=their_shape,
 )  # fmt: skip
 huggingface.register_layout(CLIP)

@@ -8,7 +8,7 @@ import numpy as np
 from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.fields import LARGEST_SIDE, Number, checked, normalisation
+from tinyvit.interop.fields import MAX_SIDE_PIXELS, Number, check_fields, normalisation
 from tinyvit.text import shorten
 from tinyvit.validation import Positive, Within
 
@@ -18,28 +18,28 @@ FIELDS = {
     "resample": Annotated[int, Within(0, len(RESAMPLE) - 1)], "rescale_factor": Positive, "crop_pct": Number,
     "image_mean": Any, "image_std": Any, "size": Any, "crop_size": Any,
 }  # fmt: skip
-RESCALE = 1 / 255
+RESCALE_FACTOR = 1 / 255
 DEFAULTS = {  # of ViTImageProcessor
     "do_resize": True, "do_rescale": True, "do_normalize": True, "do_center_crop": False, "offset": False,
-    "resample": RESAMPLE.index("bilinear"), "rescale_factor": RESCALE, "crop_pct": None,
+    "resample": RESAMPLE.index("bilinear"), "rescale_factor": RESCALE_FACTOR, "crop_pct": None,
     "image_mean": 0.5, "image_std": 0.5, "size": None, "crop_size": None,
 }  # fmt: skip
 
 
-def processor_of(layout, preprocessor):
+def read_processor(layout, preprocessor):
     """All fields of a preprocessor_config.json, parsed or None, as those of a ViTImageProcessor, and notes."""
     said, notes = {}, ()
     if preprocessor is None:
         notes = ("there is no preprocessor_config.json; images are prepared as Transformers does by default",)
     else:
-        said = checked(preprocessor, FIELDS, SOURCE)
+        said = check_fields(preprocessor, FIELDS, SOURCE)
     return layout.prepare(DEFAULTS | layout.processor | said), notes
 
 
-def made_size(processor):
+def processed_size(processor):
     """The (height, width) of the images that an image processor makes; 224×224 where it doesn't say."""
     sides = sides_of(processor["crop_size"] or processor["size"])
-    return sides if all(type(side) is int and 0 < side <= LARGEST_SIDE for side in sides) else (224, 224)
+    return sides if all(type(side) is int and 0 < side <= MAX_SIDE_PIXELS for side in sides) else (224, 224)
 
 
 def sides_of(size):
@@ -57,38 +57,38 @@ def preprocessing_of(classes, processor, config, mean=None, std=None):
     offset, said = processor["offset"] and processor["do_rescale"], []
     for name, neutral in (("image_mean", 0.0), ("image_std", 1.0)):
         value = processor[name] if processor["do_normalize"] else neutral
-        if factor != RESCALE or offset:  # mean and std are for pixels of another scale
+        if factor != RESCALE_FACTOR or offset:  # mean and std are for pixels of another scale
             shift = offset and name == "image_mean"
             value = [(number + shift) / (255 * factor) for number in np.ravel(value).tolist()]
         said.append((name, value))
     mean, std = normalisation(said, (mean, std), config.in_chans, SOURCE)
     size, resample = as_pair(config.img_size), RESAMPLE[processor["resample"]]
-    crop, notes = crop_of(processor, size)
+    crop, notes = crop_fraction(processor, size)
     frames = getattr(config, "frames", None)
     return Preprocessing(classes, config.in_chans, size, mean, std, resample=resample, crop=crop, frames=frames), notes
 
 
-def crop_of(processor, img_size):
+def crop_fraction(processor, img_size):
     """The share of an image that is cut out of its middle, None to stretch all of it, and notes on what differs."""
     size = processor["size"]
     if not processor["do_resize"]:
         return None, ("images are resized, though preprocessor_config.json says that they are not",)
     if not processor["do_center_crop"]:
-        return None, differs(size, img_size)
+        return None, size_notes(size, img_size)
     shortest = size.get("shortest_edge") if isinstance(size, dict) else None
     side, is_square = min(img_size), len(set(img_size)) == 1
     # Of another shape than a square, which share of an image fits depends on the image's shape, too.
-    if not is_square or not isinstance(shortest, int) or not side <= shortest <= LARGEST_SIDE:
+    if not is_square or not isinstance(shortest, int) or not side <= shortest <= MAX_SIDE_PIXELS:
         return None, (f"images are stretched to the model's size, not resized to {shorten(repr(size))} and cut out",)
     share = processor["crop_pct"]
     if share is None or not 0 < share <= 1 or not shortest <= side / share < shortest + 1:
         share = side / shortest
         if floor(side / share) < shortest:  # the quotient was rounded up
             share = float(np.nextafter(share, 0))
-    return share, differs(processor["crop_size"], img_size)
+    return share, size_notes(processor["crop_size"], img_size)
 
 
-def differs(size, img_size):
+def size_notes(size, img_size):
     """A note if an image processor makes images of a size that the model doesn't read."""
     if size is None or sides_of(size) == img_size:
         return ()
@@ -97,7 +97,7 @@ def differs(size, img_size):
     return (f"images are made {height}×{width}, which the model reads; preprocessor_config.json says {said}",)
 
 
-def to_preprocessor(weights):
+def processor_fields(weights):
     """The preprocessor_config.json of these weights, as a dict.
 
     ViTImageProcessor stretches images; BitImageProcessor cuts them out of the middle. Raises ValueError for

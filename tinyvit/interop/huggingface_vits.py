@@ -1,7 +1,14 @@
 """Hugging Face's ViT, DeiT, DINOv2 and ViViT, which have most of their layout in common, and Swin."""
 
-from tinyvit.interop.huggingface import Layout, activation_of, expect_only, expect_place, register_layout, to_activation
-from tinyvit.interop.names import as_side, by_table, mlp_ratio
+from tinyvit.interop.huggingface import (
+    Layout,
+    expect_only,
+    expect_place,
+    read_activation,
+    register_layout,
+    write_activation,
+)
+from tinyvit.interop.names import as_side, mlp_ratio, names_in_table
 from tinyvit.models import DeiTConfig, Dinov2Config, SwinConfig, ViTConfig, ViViTConfig
 
 LAYER = "encoder.layer.{}"
@@ -14,21 +21,21 @@ NAMES = {
     "blocks.{}.mlp.fc1": f"{LAYER}.intermediate.dense", "blocks.{}.mlp.fc2": f"{LAYER}.output.dense",
     "norm": "layernorm", "pre_logits.fc": "pooler.dense", "head": "classifier",
 }  # fmt: skip
-OF_DEIT = NAMES | {"head": "cls_classifier", "head_dist": "distillation_classifier"}
-OF_DINO = NAMES | {
+DEIT_NAMES = NAMES | {"head": "cls_classifier", "head_dist": "distillation_classifier"}
+DINO_NAMES = NAMES | {
     "blocks.{}.norm1": f"{LAYER}.norm1", "blocks.{}.ls1.gamma": f"{LAYER}.layer_scale1.lambda1",
     "blocks.{}.norm2": f"{LAYER}.norm2", "blocks.{}.ls2.gamma": f"{LAYER}.layer_scale2.lambda1",
     "blocks.{}.mlp.fc1": f"{LAYER}.mlp.fc1", "blocks.{}.mlp.fc2": f"{LAYER}.mlp.fc2",
 }  # fmt: skip
-OF_GATED_DINO = OF_DINO | {
+GATED_DINO_NAMES = DINO_NAMES | {
     "blocks.{}.mlp.fc1": f"{LAYER}.mlp.weights_in", "blocks.{}.mlp.fc2": f"{LAYER}.mlp.weights_out",
 }  # fmt: skip
-ATTENTION_OF_5 = {
+ATTENTION_SPELLINGS = {
     r"^layers\.": "encoder.layer.", r"attention\.q_proj": "attention.attention.query",
     r"attention\.k_proj": "attention.attention.key", r"attention\.v_proj": "attention.attention.value",
     r"attention\.o_proj": "attention.output.dense",
 }  # fmt: skip
-OF_5 = ATTENTION_OF_5 | {r"\.mlp\.fc1\.": ".intermediate.dense.", r"\.mlp\.fc2\.": ".output.dense."}
+SPELLINGS = ATTENTION_SPELLINGS | {r"\.mlp\.fc1\.": ".intermediate.dense.", r"\.mlp\.fc2\.": ".output.dense."}
 SAME = {
     "embed_dim": "hidden_size", "depth": "num_hidden_layers", "num_heads": "num_attention_heads",
     "drop_rate": "hidden_dropout_prob", "attn_drop_rate": "attention_probs_dropout_prob", "norm_eps": "layer_norm_eps",
@@ -39,18 +46,19 @@ DEFAULTS = {
     "hidden_act": "gelu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12,
     "image_size": 224, "patch_size": 16, "num_channels": 3, "qkv_bias": True, "pooler_act": "tanh",
 }  # fmt: skip
-THEIRS = "encoder.layers.{}.blocks.{}"
-OURS = "layers.{}.blocks.{}"
-OF_SWIN = {
+THEIR_BLOCK = "encoder.layers.{}.blocks.{}"
+OUR_BLOCK = "layers.{}.blocks.{}"
+SWIN_NAMES = {
     "patch_embed.proj": "embeddings.patch_embeddings.projection", "patch_embed.norm": "embeddings.norm",
-    f"{OURS}.norm1": f"{THEIRS}.layernorm_before",
-    f"{OURS}.attn.qkv": tuple(f"{THEIRS}.attention.self.{one}" for one in ("query", "key", "value")),
-    f"{OURS}.attn.relative_position_bias_table": f"{THEIRS}.attention.self.relative_position_bias_table",
-    f"{OURS}.attn.proj": f"{THEIRS}.attention.output.dense", f"{OURS}.norm2": f"{THEIRS}.layernorm_after",
-    f"{OURS}.mlp.fc1": f"{THEIRS}.intermediate.dense", f"{OURS}.mlp.fc2": f"{THEIRS}.output.dense",
+    f"{OUR_BLOCK}.norm1": f"{THEIR_BLOCK}.layernorm_before",
+    f"{OUR_BLOCK}.attn.qkv": tuple(f"{THEIR_BLOCK}.attention.self.{one}" for one in ("query", "key", "value")),
+    f"{OUR_BLOCK}.attn.relative_position_bias_table": f"{THEIR_BLOCK}.attention.self.relative_position_bias_table",
+    f"{OUR_BLOCK}.attn.proj": f"{THEIR_BLOCK}.attention.output.dense",
+    f"{OUR_BLOCK}.norm2": f"{THEIR_BLOCK}.layernorm_after",
+    f"{OUR_BLOCK}.mlp.fc1": f"{THEIR_BLOCK}.intermediate.dense", f"{OUR_BLOCK}.mlp.fc2": f"{THEIR_BLOCK}.output.dense",
     "norm": "layernorm", "head.fc": "classifier",
 }  # fmt: skip
-SWIN_OF_5 = {
+SWIN_SPELLINGS = {
     r"attention\.q_proj": "attention.self.query", r"attention\.k_proj": "attention.self.key",
     r"attention\.v_proj": "attention.self.value", r"attention\.o_proj": "attention.output.dense",
     r"attention\.relative_position_bias\.relative": "attention.self.relative",
@@ -71,10 +79,10 @@ SWIN_DEFAULTS = {  # of Transformers' SwinConfig
 def vit_fields(fields, said):
     """The fields of a ViTConfig."""
     ratio = mlp_ratio(said["intermediate_size"], said["hidden_size"])
-    return fields | {"num_classes": said["num_classes"], "activation": activation_of(said), "mlp_ratio": ratio}
+    return fields | {"num_classes": said["num_classes"], "activation": read_activation(said), "mlp_ratio": ratio}
 
 
-def vit(fields, said, tensors):
+def vit_config(fields, said, tensors):
     """The ViTConfig of a config.json. Without a classifier a pooler is the hidden layer with tanh, and the output is
     their pooler_output."""
     pooler, hidden = tensors.get("pooler.dense.weight"), None
@@ -83,7 +91,7 @@ def vit(fields, said, tensors):
     return ViTConfig(**vit_fields(fields, said), head_hidden=hidden)
 
 
-def deit(fields, said, tensors):
+def deit_config(fields, said, tensors):
     """The DeiTConfig of a config.json; ValueError for a DeiT with one classifier, which ours has no place for."""
     if "classifier.weight" in tensors:
         raise ValueError(
@@ -93,7 +101,7 @@ def deit(fields, said, tensors):
     return DeiTConfig(**vit_fields(fields, said))
 
 
-def dinov2(fields, said, tensors):
+def dinov2_config(fields, said, tensors):
     """The Dinov2Config of a config.json, whose output is their pooler_output, the class token. ValueError for
     Dinov2ForImageClassification, whose head reads more than the class token."""
     if said["num_classes"]:
@@ -108,51 +116,51 @@ def dinov2(fields, said, tensors):
     })  # fmt: skip
 
 
-def vivit(fields, said, tensors):
+def vivit_config(fields, said, tensors):
     """The ViViTConfig of a config.json. Their `gelu_fast` is the GELU with a tanh, √(2/π) rounded to ten digits."""
     frames, *patch = said["tubelet_size"]
     fields = vit_fields(fields, said) | {"patch_size": as_side(patch)}
     return ViViTConfig(**fields, frames=said["num_frames"], tubelet_frames=frames)
 
 
-def swin(fields, said, tensors):
+def swin_config(fields, said, tensors):
     """The SwinConfig of a config.json; ValueError for what ours has no place for."""
-    expect_only(said | {"hidden_act": activation_of(said)}, hidden_act=("gelu",), use_absolute_embeddings=(False,))
+    expect_only(said | {"hidden_act": read_activation(said)}, hidden_act=("gelu",), use_absolute_embeddings=(False,))
     return SwinConfig(**fields, num_classes=said["num_classes"])
 
 
-def about_vit(config):
+def vit_to_fields(config):
     """The fields of config.json that have no name in common, of DeiT and ViViT, too; ValueError for pooling over the
     patches, and for a head with a hidden layer."""
     expect_place(config, global_pool="token")
     if config.num_classes:
         expect_place(config, head_hidden=None)
     pooler = {} if config.head_hidden is None else {"pooler_output_size": config.head_hidden, "pooler_act": "tanh"}
-    return {"intermediate_size": config.mlp_hidden, "hidden_act": to_activation(config), **pooler}
+    return {"intermediate_size": config.mlp_hidden, "hidden_act": write_activation(config), **pooler}
 
 
-def about_deit(config):
+def deit_to_fields(config):
     """Those of ViT; ValueError for registers, for which Hugging Face's DeiT has no place."""
     expect_place(config, num_registers=0)
-    return about_vit(config)
+    return vit_to_fields(config)
 
 
-def about_dinov2(config):
+def dinov2_to_fields(config):
     """The fields of config.json that have no name in common; ValueError for a model with classes or with pooling over
     the patches, and for an mlp_ratio that isn't whole."""
     expect_place(config, num_classes=0, global_pool="token", head_hidden=None, mlp_ratio=int(config.mlp_ratio))
     registers = {"model_type": "dinov2_with_registers", "architectures": ["Dinov2WithRegistersModel"],
                  "num_register_tokens": config.num_registers} if config.num_registers else {}  # fmt: skip
     return {"mlp_ratio": int(config.mlp_ratio), "use_swiglu_ffn": config.swiglu, **registers,
-            "layerscale_value": config.layer_scale, "hidden_act": to_activation(config)}  # fmt: skip
+            "layerscale_value": config.layer_scale, "hidden_act": write_activation(config)}  # fmt: skip
 
 
-def about_vivit(config):
+def vivit_to_fields(config):
     """Those of ViT, and the sides of a tubelet."""
-    return about_vit(config) | {"num_frames": config.frames, "tubelet_size": config.tubelet}
+    return vit_to_fields(config) | {"num_frames": config.frames, "tubelet_size": config.tubelet}
 
 
-def about_swin(config):
+def swin_to_fields(config):
     """The fields of config.json that have no name in common; ValueError for windows that are smaller in some stages,
     for which Hugging Face's Swin has no place."""
     window = config.window_size
@@ -170,39 +178,44 @@ def swin_name(name, config):
     stage, _, rest = name.removeprefix("layers.").partition(".")
     if rest.startswith("downsample."):
         return (f"encoder.layers.{int(stage) - 1}.{rest}",)  # theirs follows a stage, ours precedes one
-    return by_table(OF_SWIN, name)
+    return names_in_table(SWIN_NAMES, name)
 
 
-def named_by(table):
+def names_by(table):
     """The `names` of a `Layout`, by one table."""
-    return lambda name, config: by_table(table, name)
+    return lambda name, config: names_in_table(table, name)
 
 
 VIT = Layout(
-    ("vit", "vit_mae"), "vit", DEFAULTS, SAME, named_by(NAMES), vit, about_vit, "ViT", spellings=OF_5,
+    ("vit", "vit_mae"), "vit", DEFAULTS, SAME, names_by(NAMES), vit_config, vit_to_fields, "ViT", spellings=SPELLINGS,
 )  # fmt: skip
 DEIT = Layout(
-    ("deit",), "deit", DEFAULTS, SAME, named_by(OF_DEIT), deit, about_deit, "DeiT", "ForImageClassificationWithTeacher",
-    OF_5,
+    ("deit",), "deit", DEFAULTS, SAME, names_by(DEIT_NAMES), deit_config, deit_to_fields, "DeiT",
+    "ForImageClassificationWithTeacher", SPELLINGS,
 )  # fmt: skip
 DINOV2 = Layout(
     ("dinov2", "dinov2_with_registers"), "dinov2",
     DEFAULTS | {"mlp_ratio": 4.0, "layer_norm_eps": 1e-6, "layerscale_value": 1.0, "use_swiglu_ffn": False,
                 "num_register_tokens": 0},
-    SAME, lambda name, config: by_table(OF_GATED_DINO if config.swiglu else OF_DINO, name), dinov2, about_dinov2,
-    "Dinov2", spellings=ATTENTION_OF_5 | {r"\.mlp\.down_proj\.": ".mlp.weights_out."},
-    more=lambda config: {"embeddings.mask_token": (1, config.embed_dim)},
+    SAME,
+    lambda name, config: names_in_table(GATED_DINO_NAMES if config.swiglu else DINO_NAMES, name),
+    dinov2_config, dinov2_to_fields, "Dinov2",
+    spellings=ATTENTION_SPELLINGS | {r"\.mlp\.down_proj\.": ".mlp.weights_out."},
+    zero_shapes=lambda config: {"embeddings.mask_token": (1, config.embed_dim)},
 )  # fmt: skip
 VIVIT = Layout(
     ("vivit",), "vivit",
     DEFAULTS | {"num_frames": 32, "tubelet_size": (2, 16, 16), "hidden_act": "gelu_fast", "layer_norm_eps": 1e-6},
-    {ours: theirs for ours, theirs in SAME.items() if ours != "patch_size"}, named_by(NAMES), vivit, about_vivit,
-    "Vivit", "ForVideoClassification", OF_5,
+    {ours: theirs for ours, theirs in SAME.items() if ours != "patch_size"}, names_by(NAMES),
+    vivit_config, vivit_to_fields, "Vivit", "ForVideoClassification", SPELLINGS,
     # Of VivitImageProcessor: pixels from −1 to 1, which are then normalised.
     processor={"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True,
                "rescale_factor": 1 / 127.5, "offset": True},
-    written={"image_processor_type": "VivitImageProcessor"},
+    processor_fields={"image_processor_type": "VivitImageProcessor"},
 )  # fmt: skip
-SWIN = Layout(("swin",), "swin", SWIN_DEFAULTS, SWIN_SAME, swin_name, swin, about_swin, "Swin", spellings=SWIN_OF_5)
+SWIN = Layout(
+    ("swin",), "swin", SWIN_DEFAULTS, SWIN_SAME, swin_name, swin_config, swin_to_fields, "Swin",
+    spellings=SWIN_SPELLINGS,
+)  # fmt: skip
 for layout in (SWIN, VIT, DEIT, DINOV2, VIVIT):
     register_layout(layout)

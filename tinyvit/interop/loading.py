@@ -10,7 +10,7 @@ from typing import Any
 from tinyvit.arrays import Array
 from tinyvit.data.folder import expect_memory
 from tinyvit.files import entry, expand_path
-from tinyvit.interop.folder import CONFIG, WANTED, kind_of, read_if_there, read_npz, weight_files
+from tinyvit.interop.folder import CONFIG, EXPECTED_SOURCES, file_kind, read_json, read_npz, weight_files
 from tinyvit.interop.mappings import Mapping, mapping_of_config, mapping_of_names
 from tinyvit.interop.names import expect_finite
 from tinyvit.tensors import map_tensors
@@ -18,7 +18,7 @@ from tinyvit.text import printable
 
 READERS = {"safetensors": map_tensors, "npz": read_npz}
 # Ends of names of counters, and of tables that follow from a shape: no model needs them.
-UNREAD = re.compile(r".*(num_batches_tracked|relative_position_index|attn_mask|position_ids)")
+IGNORED_NAMES = re.compile(r".*(num_batches_tracked|relative_position_index|attn_mask|position_ids)")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Source:
         unused = [name for name in given if name not in self.mapping.options]
         if unused:
             raise ValueError(f"{self.path} already says {' and '.join(unused)}; leave out {', '.join(unused)}")
-        arrays = {name: array for name, array in self.arrays.items() if not UNREAD.fullmatch(name)}
+        arrays = {name: array for name, array in self.arrays.items() if not IGNORED_NAMES.fullmatch(name)}
         halves = sum(array.nbytes for array in arrays.values() if array.itemsize == 2)
         expect_memory(2 * halves, f"{self.path} as float32 needs")
         try:
@@ -68,19 +68,19 @@ def open_source(path):
     """
     path = expand_path(path)
     if not path.exists():
-        raise ValueError(f"{printable(path)} doesn't exist; {how_to_fetch(path) or WANTED}")
+        raise ValueError(f"{printable(path)} doesn't exist; {download_advice(path) or EXPECTED_SOURCES}")
     if not (path.is_dir() or path.is_file()):
-        raise ValueError(f"{printable(path)} is not a file; {WANTED}")
-    config = read_if_there(path, CONFIG)
+        raise ValueError(f"{printable(path)} is not a file; {EXPECTED_SOURCES}")
+    config = read_json(path, CONFIG)
     stated = None if config is None else mapping_of_config(config, path / CONFIG)
     files, arrays = weight_files(path) if path.is_dir() else [path], {}
     for file in files:
-        arrays |= READERS[kind_of(file)](file)
+        arrays |= READERS[file_kind(file)](file)
     mapping = stated or mapping_of_names(arrays, path)
-    return Source(path, tuple(files), mapping, arrays, tuple(read_if_there(path, name) for name in mapping.files))
+    return Source(path, tuple(files), mapping, arrays, tuple(read_json(path, name) for name in mapping.files))
 
 
-def how_to_fetch(path):
+def download_advice(path):
     """Advice for a path that looks like a model's name OWNER/NAME on Hugging Face's hub; None for any other path."""
     if len(path.parts) != 2 or path.parent.exists() or path.suffix[1:] in READERS:
         return None

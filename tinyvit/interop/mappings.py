@@ -19,7 +19,7 @@ from tinyvit.text import list_names, shorten
 
 MAPPINGS = []
 # What config.json calls the model, by format: timm's names begin with the architecture.
-KIND = {"huggingface": "model_type", "timm": "architecture"}
+KIND_FIELDS = {"huggingface": "model_type", "timm": "architecture"}
 
 
 class Weights(NamedTuple):
@@ -69,16 +69,16 @@ def mapping_of_config(config, path):
     """
     if {"dataset", "model", "optim"} <= config.keys():
         raise ValueError(f"{path.parent} is a run of tinyvit already; use it as it is")
-    format = next((format for format, field in KIND.items() if field in config), None)
+    format = next((format for format, field in KIND_FIELDS.items() if field in config), None)
     if format is None:
         raise ValueError(f"{path} has neither Hugging Face's model_type nor timm's architecture")
-    kind = config[KIND[format]]
+    kind = config[KIND_FIELDS[format]]
     known = [mapping for mapping in MAPPINGS if mapping.format == format]
     for mapping in reversed(known):  # variants of an architecture are registered after it
         if any(fnmatchcase(str(kind), pattern) for pattern in mapping.kinds):
             return mapping
     readable = ", ".join(pattern for mapping in known for pattern in mapping.kinds)
-    raise ValueError(f"{path} has {KIND[format]} {shorten(repr(kind))}; tinyvit reads {readable}")
+    raise ValueError(f"{path} has {KIND_FIELDS[format]} {shorten(repr(kind))}; tinyvit reads {readable}")
 
 
 def mapping_of_names(names, source):

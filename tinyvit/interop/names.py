@@ -13,8 +13,8 @@ from tinyvit.models import build
 from tinyvit.tensors import BFLOAT16
 from tinyvit.text import list_names, shorten
 
-MOST_NAMES = 20  # of each kind in an error; a file of another model lacks hundreds
-GIVE_SIZE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
+MAX_LISTED_NAMES = 20  # of each kind in an error; a file of another model lacks hundreds
+SIZE_ADVICE = "give the size of the images: --img-size HEIGHT WIDTH, in Python img_size=(height, width)"
 
 
 def expect_place(layout, config, **only):
@@ -24,7 +24,7 @@ def expect_place(layout, config, **only):
             raise ValueError(f"{layout} has no place for {name} {getattr(config, name)!r}, only for {value!r}")
 
 
-def activation_in(layout, table, config):
+def activation_name(layout, table, config):
     """A layout's name of the configured activation, from its names by ours; ValueError if it has none."""
     if config.activation not in table:
         raise ValueError(f"{layout} has no place for activation {config.activation!r}, only for {list_names(table)}")
@@ -34,7 +34,7 @@ def activation_in(layout, table, config):
 # -- arrays under other names -----------------------------------------------------------------------------------------
 
 
-def by_table(table, name):
+def names_in_table(table, name):
     """Their names for ours, of which there are several where ours holds several of theirs, along its first axis.
 
     table   their name, or a tuple of names, by ours; without the ending .weight or .bias, and {} for a number
@@ -47,7 +47,7 @@ def by_table(table, name):
     return tuple(".".join(filter(None, (one.format(*number.findall(name)), ending))) for one in theirs)
 
 
-def in_equal_parts(names):
+def equal_parts(names):
     """For `to_ours`: theirs are equal parts of ours, in its order of axes; `names` is a function of our name."""
 
     def parts(name, shape):
@@ -68,7 +68,7 @@ def to_ours(tensors, config, parts, source, spelled=str):
     Raises one ValueError that lists every missing, unexpected and misshapen name, if there are any, and one for numbers
     that aren't floating-point ones.
     """
-    own = own_shapes(config)
+    own = state_shapes(config)
     found = {name: parts(name, shape) for name, shape in own.items()}
     expected = {theirs: shape for arrays in found.values() for theirs, shape, _ in arrays}
     expect_names(tensors, expected, source, spelled)
@@ -95,7 +95,7 @@ def to_theirs(state, parts):
     return tensors
 
 
-def own_shapes(config):
+def state_shapes(config):
     """The shape of every array of the configuration's `state_dict()` by name, without giving a model memory."""
     model = build(config, device="meta")
     return {name: variable.shape for name, variable in (*model.named_parameters(), *model.named_buffers())}
@@ -118,7 +118,7 @@ def expect_names(tensors, expected, source, spelled=str):
         ],
     }  # fmt: skip
     if any(problems.values()):
-        found = "; ".join(f"{what}: {list_names(names, MOST_NAMES)}" for what, names in problems.items() if names)
+        found = "; ".join(f"{what}: {list_names(names, MAX_LISTED_NAMES)}" for what, names in problems.items() if names)
         raise ValueError(f"the arrays are not those of this model in {source}: {found}")
 
 
@@ -141,7 +141,7 @@ def check_weights(weights):
     """Raise ValueError for arrays that are not those of the configuration's model, or not finite, and for a
     preprocessing of other images or classes."""
     config, state, prepared, _ = weights
-    expect_names(state, own_shapes(config), "tinyvit")
+    expect_names(state, state_shapes(config), "tinyvit")
     expect_finite({name: to_numpy(array) for name, array in state.items()}, "the model")
     for name, expected, got in (
         ("channels", config.in_chans, prepared.channels), ("img_size", as_pair(config.img_size), prepared.img_size),
@@ -152,7 +152,7 @@ def check_weights(weights):
             raise ValueError(f"the model has {name} {expected}, and its preprocessing {got}")
 
 
-def with_one_table(weights, layout):
+def with_position_table(weights, layout):
     """The state with positions of any kind as one table (1, prefix+N, D), which is all that foreign formats have.
 
     Raises ValueError for rotary positions, which are not added to tokens.
@@ -216,8 +216,8 @@ def square_image(patches, patch_size, layout):
     """
     side = isqrt(patches)
     if side * side != patches or not patches:
-        raise ValueError(f"{patches} patches don't form a square, and {layout} doesn't say how they lie; {GIVE_SIZE}")
-    note = f"nothing says how the {patches} patches lie; {side} rows of {side} are assumed, otherwise {GIVE_SIZE}"
+        raise ValueError(f"{patches} patches don't form a square, and {layout} doesn't say how they lie; {SIZE_ADVICE}")
+    note = f"nothing says how the {patches} patches lie; {side} rows of {side} are assumed, otherwise {SIZE_ADVICE}"
     return tuple(side * length for length in patch_size), (note,) if side > 1 else ()
 
 

@@ -5,16 +5,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.names import check_weights, with_one_table
+from tinyvit.interop.names import check_weights, with_position_table
 from tinyvit.interop.onnx_graph import Graph, vit
 from tinyvit.models import architecture_name
 
-OPSET = 20              # the first with Gelu
-ONE_FILE = 2 * 10**9    # bytes of weights that the file itself may hold; no ONNX file can have more than 2³¹
+OPSET = 20                         # the first with Gelu
+MAX_SINGLE_FILE_BYTES = 2 * 10**9  # of weights in the file itself; no ONNX file can have more than 2³¹
 
-MODEL = "A Vision Transformer: https://arxiv.org/abs/2010.11929. The metadata say how images are prepared."
-IMAGES = "Images, channels first. A fully lit pixel is 1; then each channel less its mean, divided by its std."
-OUTPUTS = {
+MODEL_DOC = "A Vision Transformer: https://arxiv.org/abs/2010.11929. The metadata say how images are prepared."
+IMAGES_DOC = "Images, channels first. A fully lit pixel is 1; then each channel less its mean, divided by its std."
+OUTPUT_DOCS = {
     "logits": "Of each class, in the order of the metadata's classes; their softmax are the probabilities.",
     "features": "The input of a head.",
 }
@@ -38,14 +38,14 @@ def onnx_model(weights):
     config, state, preprocessing, _ = weights
     onnx = onnx_library()
 
-    state = state if config.positions in ("rope", "none") else with_one_table(weights, "ONNX")
+    state = state if config.positions in ("rope", "none") else with_position_table(weights, "ONNX")
     graph = Graph(state, onnx.helper.make_node)
     vit(graph, config, "images")
     output = "logits" if config.num_classes else "features"
     graph.nodes[-1].output[:] = [output]
     width = config.num_classes or config.head_hidden or config.embed_dim
-    images = value_info(onnx, "images", (config.in_chans, *as_pair(config.img_size)), IMAGES)
-    result = value_info(onnx, output, (width,), OUTPUTS[output])
+    images = value_info(onnx, "images", (config.in_chans, *as_pair(config.img_size)), IMAGES_DOC)
+    result = value_info(onnx, output, (width,), OUTPUT_DOCS[output])
     opset = onnx.helper.make_opsetid("", OPSET)
     model = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "vit", [images], [result], doc_string=str(config)),
@@ -53,7 +53,7 @@ def onnx_model(weights):
         # The format's version that goes with the opset: the newest would only keep older runtimes from reading it.
         ir_version=onnx.helper.find_min_ir_version_for([opset]),
         producer_name="tinyvit",
-        doc_string=MODEL,
+        doc_string=MODEL_DOC,
     )
     for name, array in graph.constants.items():  # make_graph and make_model would copy them once more each
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
@@ -61,7 +61,7 @@ def onnx_model(weights):
     return model
 
 
-def write_onnx(weights, path, one_file=ONE_FILE):
+def write_onnx(weights, path, one_file=MAX_SINGLE_FILE_BYTES):
     """Write `Weights` into a new file as `onnx_model` makes them.
 
     one_file   bytes of weights that the file itself may hold; more go into a second one, PATH.data, which must stay

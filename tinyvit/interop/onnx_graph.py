@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
-from tinyvit.interop.names import activation_in
+from tinyvit.interop.names import activation_name
 
 APPROXIMATE = {"gelu": "none", "gelu_tanh": "tanh"}
 
@@ -99,7 +99,7 @@ def block(graph, config, name, x, rope):
     x = graph.node("Add", f"{name}.add_attn", x, a)
     m = graph.layernorm(f"{name}.norm2", x, config.norm_eps)
     m = graph.linear(f"{name}.mlp.fc1", m)
-    m = graph.node("Gelu", f"{name}.mlp.act", m, approximate=activation_in("ONNX", APPROXIMATE, config))
+    m = graph.node("Gelu", f"{name}.mlp.act", m, approximate=activation_name("ONNX", APPROXIMATE, config))
     m = graph.linear(f"{name}.mlp.fc2", m)
     return graph.node("Add", f"{name}.add_mlp", x, m)
 

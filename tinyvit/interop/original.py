@@ -17,7 +17,7 @@ from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.models import ViTConfig
 
 LAYOUT = "the original layout"
-ONLY = {"activation": "gelu_tanh", "norm_eps": 1e-6, "global_pool": "token"}  # of all its ViTs
+FIXED_FIELDS = {"activation": "gelu_tanh", "norm_eps": 1e-6, "global_pool": "token"}  # of all its ViTs
 BLOCK = "Transformer/encoderblock_{}"
 ATTENTION = f"{BLOCK}/MultiHeadDotProductAttention_1"
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -38,7 +38,7 @@ def parts_of(config):
     heads, width = config.num_heads, config.head_dim
 
     def parts(name, shape):
-        theirs = names.by_table(NAMES, name)
+        theirs = names.names_in_table(NAMES, name)
         split = (shape[0] // len(theirs), *shape[1:])
         if ".attn.qkv." in name:
             split = (heads, width, *shape[1:])
@@ -92,7 +92,7 @@ def config_of(tensors, img_size):
         img_size=names.as_side(size), patch_size=names.as_side(patch_size), in_chans=channels, embed_dim=embed_dim,
         num_classes=head[0] if head else 0, depth=names.count_blocks(tensors, r"Transformer/encoderblock_(\d+)/"),
         num_heads=shapes[query][1], mlp_ratio=names.mlp_ratio(shapes[fc1][1], embed_dim),
-        head_hidden=hidden[0] if hidden else None, **ONLY,
+        head_hidden=hidden[0] if hidden else None, **FIXED_FIELDS,
     )  # fmt: skip
     return config, notes
 
@@ -107,8 +107,8 @@ def write(weights):
     pooling than the class token.
     """
     config = weights.config
-    names.expect_place(LAYOUT, config, **ONLY)
-    state = names.with_one_table(weights, LAYOUT)
+    names.expect_place(LAYOUT, config, **FIXED_FIELDS)
+    state = names.with_position_table(weights, LAYOUT)
     if not config.qkv_bias:
         dtype = state["cls_token"].dtype
         state |= {f"blocks.{i}.attn.qkv.bias": np.zeros(3 * config.embed_dim, dtype) for i in range(config.depth)}

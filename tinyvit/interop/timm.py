@@ -14,7 +14,7 @@ from tinyvit.data.images import RESAMPLE
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import names
-from tinyvit.interop.fields import Classes, Number, Side, Sides, Size, checked, normalisation
+from tinyvit.interop.fields import Classes, Number, Side, Sides, Size, check_fields, normalisation
 from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.models import Dinov2Config, ViTConfig
 from tinyvit.models.registry import VARIANTS
@@ -23,29 +23,33 @@ from tinyvit.validation import PositiveShare
 
 LAYOUT = "timm's layout"
 NORM_EPS = 1e-6  # of timm's ViTs; a config.json can't say another
-HEADS = {192: 3, 320: 5, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}  # by embed_dim
+HEADS_BY_WIDTH = {192: 3, 320: 5, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 # Arguments that are fields of ours, too, and have the same name in both.
 FIELDS = ("patch_size", "in_chans", "num_classes", "embed_dim", "depth", "mlp_ratio", "qkv_bias", "attn_drop_rate",
           "drop_path_rate")  # fmt: skip
-PARTS = names.in_equal_parts(lambda name: (name,))  # for `to_ours`
+PARTS = names.equal_parts(lambda name: (name,))  # for `to_ours`
 SOURCE = "timm's config.json"
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh"}  # theirs by ours
 # The arguments that are read.
-ARGS = {
+ARGUMENTS = {
     "img_size": Sides, "patch_size": Sides, "in_chans": Size, "num_classes": Classes, "embed_dim": Size, "depth": Size,
     "num_heads": Size, "mlp_ratio": Number, "qkv_bias": bool, "global_pool": str, "norm_layer": Literal["layernorm"],
     "act_layer": Literal[tuple(ACTIVATIONS)], "pool_include_prefix": Literal[False], "pos_drop_rate": Number,
     "proj_drop_rate": Number, "attn_drop_rate": Number, "drop_path_rate": Number, "init_values": Number,
 }  # fmt: skip
-PRETRAINED = {
+PRETRAINED_FIELDS = {
     "mean": Any, "std": Any, "crop_pct": PositiveShare, "crop_mode": str, "interpolation": str,
     "input_size": tuple[Size, Side, Side],
 }  # fmt: skip
-ABOUT = {"architecture": str, "num_classes": Classes, "global_pool": str, "model_args": dict, "pretrained_cfg": dict}
+CONFIG_FIELDS = {
+    "architecture": str, "num_classes": Classes, "global_pool": str, "model_args": dict, "pretrained_cfg": dict,
+}  # fmt: skip
 # Arguments that the weights' names and shapes imply, that matter in training only, or for images of other sizes.
-IGNORED = {"class_token", "reg_tokens", "qk_norm", "pre_norm", "final_norm", "fc_norm", "no_embed_class", "pos_embed",
-           "representation_size", "drop_rate", "patch_drop_rate", "weight_init", "fix_init", "dynamic_img_size",
-           "dynamic_img_pad", "strict_img_size"}  # fmt: skip
+IGNORED_ARGUMENTS = {
+    "class_token", "reg_tokens", "qk_norm", "pre_norm", "final_norm", "fc_norm", "no_embed_class", "pos_embed",
+    "representation_size", "drop_rate", "patch_drop_rate", "weight_init", "fix_init", "dynamic_img_size",
+    "dynamic_img_pad", "strict_img_size",
+}  # fmt: skip
 
 
 def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=None):
@@ -66,7 +70,7 @@ def read(tensors, about=None, *, num_heads=None, img_size=None, mean=None, std=N
     Raises ValueError for names that are missing, unexpected or misshapen, also for what config.json says, and for
     Vision Transformers with parts that ours doesn't have.
     """
-    about = about_of(about)
+    about = read_config(about)
     pool, notes = about.args.get("global_pool"), ()
     if "fc_norm.weight" in tensors and pool != "token":
         raise ValueError(
@@ -132,10 +136,10 @@ def heads_of(about, embed_dim, given):
         raise ValueError(f"{SOURCE} says num_heads {said}, but {given} was given; leave out num_heads")
     if said is not None or given is not None:
         return given if said is None else said, ()
-    if embed_dim not in HEADS:
+    if embed_dim not in HEADS_BY_WIDTH:
         raise ValueError("nothing says how many heads there are; give --num-heads, in Python num_heads")
-    assumed = f"{HEADS[embed_dim]} are assumed, as timm's ViTs of width {embed_dim} have"
-    return HEADS[embed_dim], (f"the source doesn't say how many heads there are; {assumed}",)
+    assumed = f"{HEADS_BY_WIDTH[embed_dim]} are assumed, as timm's ViTs of width {embed_dim} have"
+    return HEADS_BY_WIDTH[embed_dim], (f"the source doesn't say how many heads there are; {assumed}",)
 
 
 def image_size(tensors, about, patch_size, given):
@@ -148,7 +152,7 @@ def image_size(tensors, about, patch_size, given):
     if size is not None:
         return as_pair(size), ()
     if "pos_embed" not in tensors:
-        raise ValueError(f"there are no positions, so that nothing tells the size of the images; {names.GIVE_SIZE}")
+        raise ValueError(f"there are no positions, so that nothing tells the size of the images; {names.SIZE_ADVICE}")
     positions = names.shapes_of(tensors, {"pos_embed": 3}, LAYOUT)["pos_embed"][1]
     # A square number of positions leaves out the class token's.
     return names.square_image(positions if isqrt(positions) ** 2 == positions else positions - 1, patch_size, LAYOUT)
@@ -163,20 +167,20 @@ def write(weights):
     """
     config = weights.config
     names.expect_place(LAYOUT, config, head_hidden=None, norm_eps=NORM_EPS)
-    state = names.with_one_table(weights, LAYOUT) if config.positions != "none" else weights.state
+    state = names.with_position_table(weights, LAYOUT) if config.positions != "none" else weights.state
     args = {name: getattr(config, name) for name in ("img_size", "global_pool", "num_heads", *FIELDS)}
-    args |= {"act_layer": names.activation_in(LAYOUT, ACTIVATIONS, config), "fc_norm": False, "class_token": True,
+    args |= {"act_layer": names.activation_name(LAYOUT, ACTIVATIONS, config), "fc_norm": False, "class_token": True,
              "pos_drop_rate": config.drop_rate, "proj_drop_rate": config.drop_rate}  # fmt: skip
     args |= {"pos_embed": "none"} if config.positions == "none" else {}
     vits = {name: fields for name, (architecture, fields) in VARIANTS.items() if architecture == "vit"}
     closest = min(vits, key=lambda name: abs(vits[name]["embed_dim"] - config.embed_dim))
-    return state, to_about(weights, closest, args, "patch_embed.proj", "head")
+    return state, config_json(weights, closest, args, "patch_embed.proj", "head")
 
 
 # -- config.json: how a model is built, and how images are prepared ---------------------------------------------------
 
 
-class About(NamedTuple):
+class TimmConfig(NamedTuple):
     """The parts of a config.json that are read; all empty if there is none."""
 
     architecture: str | None  # without the tag after its dot, which says where the weights are from
@@ -185,25 +189,25 @@ class About(NamedTuple):
     label_names: Any
 
 
-def about_of(about):
-    """The `About` of a parsed config.json, or of None; ValueError for arguments of timm's models that ours don't have,
-    and for a ViT that differs in what no array's name shows."""
+def read_config(about):
+    """The `TimmConfig` of a parsed config.json, or of None; ValueError for arguments of timm's models that ours don't
+    have, and for a ViT with a difference that no array's name shows."""
     if about is None:
-        return About(None, {}, {}, None)
-    said = checked(about, ABOUT, SOURCE)
+        return TimmConfig(None, {}, {}, None)
+    said = check_fields(about, CONFIG_FIELDS, SOURCE)
     given = {name: value for name, value in said.get("model_args", {}).items() if value is not None}
-    unknown = sorted(given.keys() - ARGS.keys() - IGNORED)
+    unknown = sorted(given.keys() - ARGUMENTS.keys() - IGNORED_ARGUMENTS)
     if unknown:
         raise ValueError(f"{SOURCE} has model_args that tinyvit's models don't have: {list_names(unknown)}")
-    args = checked(given, ARGS, f"{SOURCE} in model_args")
+    args = check_fields(given, ARGUMENTS, f"{SOURCE} in model_args")
     args = {name: said[name] for name in ("num_classes", "global_pool") if name in said} | args
-    pretrained = checked(said.get("pretrained_cfg", about), PRETRAINED, f"{SOURCE} in pretrained_cfg")
+    pretrained = check_fields(said.get("pretrained_cfg", about), PRETRAINED_FIELDS, f"{SOURCE} in pretrained_cfg")
     name = said.get("architecture", "").partition(".")[0] or None
     for part, what in (("quickgelu", "the activation QuickGELU"), ("rope", "rotary positions of another kind")):
         if name and part in name:
             raise ValueError(f"the weights are those of a {shorten(repr(name))}, which has {what}")
     both = said.get("pretrained_cfg", {}) | {name: value for name, value in about.items() if value is not None}
-    return About(name, args, pretrained, both.get("label_names") or both.get("labels"))
+    return TimmConfig(name, args, pretrained, both.get("label_names") or both.get("labels"))
 
 
 def size_of(about):
@@ -238,7 +242,7 @@ def preprocessing_of(about, config, mean=None, std=None):
     return Preprocessing(classes, config.in_chans, size, mean, std, resample=resample, crop=crop), notes
 
 
-def to_about(weights, architecture, args, first, last):
+def config_json(weights, architecture, args, first, last):
     """The config.json, as a dict, with which timm builds the model of these weights.
 
     architecture  timm's name

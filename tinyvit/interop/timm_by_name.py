@@ -10,12 +10,12 @@ from typing import NamedTuple
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.interop.names import as_side, to_ours
-from tinyvit.interop.timm import LAYOUT, PARTS, SOURCE, about_of, preprocessing_of, size_of, to_about
+from tinyvit.interop.timm import LAYOUT, PARTS, SOURCE, config_json, preprocessing_of, read_config, size_of
 from tinyvit.models.registry import VARIANTS, config_class
 from tinyvit.text import list_names, shorten
 
 
-class Kind(NamedTuple):
+class TimmFamily(NamedTuple):
     """One architecture: timm's names of it, the first convolution and the last layers.
 
     one_size   whether timm makes it for one size of the images
@@ -27,16 +27,16 @@ class Kind(NamedTuple):
     one_size: bool = True
 
 
-KINDS = {
-    "resnet": Kind("resnet[1-9]*", "conv1", "fc", one_size=False),
-    "bit": Kind("resnetv2_*_bit*", "stem.conv", "head.fc", one_size=False),
-    "hybrid": Kind("vit_*_r*_s*", "patch_embed.backbone.stem.conv", "head"),
-    "deit": Kind("deit_*_distilled_*", "patch_embed.proj", ("head", "head_dist")),
-    "swin": Kind("swin_*", "patch_embed.proj", "head.fc"),
+FAMILIES = {
+    "resnet": TimmFamily("resnet[1-9]*", "conv1", "fc", one_size=False),
+    "bit": TimmFamily("resnetv2_*_bit*", "stem.conv", "head.fc", one_size=False),
+    "hybrid": TimmFamily("vit_*_r*_s*", "patch_embed.backbone.stem.conv", "head"),
+    "deit": TimmFamily("deit_*_distilled_*", "patch_embed.proj", ("head", "head_dist")),
+    "swin": TimmFamily("swin_*", "patch_embed.proj", "head.fc"),
 }
-FREE = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
-IN_TRAINING = {"pos_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate", "global_pool"}
-NOT_WRITTEN = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
+FREE_FIELDS = ("img_size", "in_chans", "num_classes")  # what weights of one name may differ in
+TRAINING_ARGUMENTS = {"pos_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate", "global_pool"}
+UNWRITTEN_FIELDS = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_img_size", "resize_positions")
 
 
 def names_of(architecture):
@@ -55,7 +55,7 @@ def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=Non
     Raises ValueError without a config.json, for a name that ours doesn't have, and for names of arrays that are
     missing, unexpected or misshapen, and for a Swin and a size of the images for which timm lays other windows.
     """
-    about, names, kind = about_of(about), names_of(architecture), KINDS[architecture]
+    about, names, kind = read_config(about), names_of(architecture), FAMILIES[architecture]
     if about.architecture not in names:
         raise ValueError(f"{SOURCE} must name one of {', '.join(names)}, got {shorten(repr(about.architecture))}")
     _, fields = VARIANTS[about.architecture]
@@ -78,7 +78,7 @@ def arguments_of(about, architecture):
     """Fields of the configuration that model_args say; ValueError for what ours doesn't have."""
     known = config_class(architecture).__dataclass_fields__
     args = {"activation" if name == "act_layer" else name: value for name, value in about.args.items()
-            if name not in IN_TRAINING}  # fmt: skip
+            if name not in TRAINING_ARGUMENTS}  # fmt: skip
     unknown = [name for name in args if name not in known]
     pool = known["global_pool"].default if "global_pool" in known else "avg"
     if about.args.get("global_pool", pool) != pool:
@@ -94,9 +94,9 @@ def write(architecture, weights):
     Dropout, stochastic depth and fields for images of other sizes are not written. Raises ValueError for a network that
     timm has no name for, and for a Swin and a size for which timm lays other windows.
     """
-    config, kind = weights.config, KINDS[architecture]
-    shape = {name: getattr(config, name) for name in FREE}
-    shape |= {name: getattr(config, name) for name in NOT_WRITTEN if name in config.__dataclass_fields__}
+    config, kind = weights.config, FAMILIES[architecture]
+    shape = {name: getattr(config, name) for name in FREE_FIELDS}
+    shape |= {name: getattr(config, name) for name in UNWRITTEN_FIELDS if name in config.__dataclass_fields__}
     for name in names_of(architecture):
         with suppress(ValueError):  # of a model that can't be built for this size
             if type(config)(**VARIANTS[name][1] | shape) == config:
@@ -109,8 +109,8 @@ def write(architecture, weights):
     state = dict(weights.state)
     if architecture == "bit" and config.num_classes:
         state["head.fc.weight"] = state["head.fc.weight"][:, :, None, None]
-    args = {name: shape[name] for name in FREE if name != "img_size" or kind.one_size}
-    return state, to_about(weights, name, args, kind.first, kind.last)
+    args = {name: shape[name] for name in FREE_FIELDS if name != "img_size" or kind.one_size}
+    return state, config_json(weights, name, args, kind.first, kind.last)
 
 
 def check_windows(config):
@@ -132,7 +132,7 @@ def check_windows(config):
             )
 
 
-for architecture, kind in KINDS.items():
+for architecture, kind in FAMILIES.items():
     register(Mapping(
         "timm", (kind.names,), architecture, partial(read, architecture), partial(write, architecture),
         files=("config.json",), options=("img_size", "mean", "std"),

@@ -8,11 +8,12 @@ def global_norm(model):
     """√Σ g² over the gradients of all trainable parameters, a scalar on the model's device."""
     storage = model.storage
     grad = storage.gradients()
-    squares = [squared_norm(grad[where]) for where in trained(storage)] or [array_module(grad).zeros((), grad.dtype)]
+    parts = trainable_slices(storage)
+    squares = [squared_norm(grad[where]) for where in parts] or [array_module(grad).zeros((), grad.dtype)]
     return sum(squares[1:], start=squares[0]) ** 0.5
 
 
-def trained(storage):
+def trainable_slices(storage):
     """The longest stretches of the flat arrays that are trained, however they are treated: slices."""
     found = []
     for where, trainable, *_ in storage.segments():
@@ -31,7 +32,7 @@ def clip_by_global_norm(model, max_norm):
     norm = global_norm(model)
     grad = model.storage.gradients()
     scale = clipping_factor(norm, max_norm)
-    for where in trained(model.storage):
+    for where in trainable_slices(model.storage):
         grad[where] *= scale
     return norm
 

@@ -7,7 +7,7 @@ import numpy as np
 from tinyvit.arrays import array_module
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.flat import move_average
-from tinyvit.optim.optimizers import CHUNK, count_on, described, own_storage, require_at_least_0, require_fit
+from tinyvit.optim.optimizers import CHUNK_ENTRIES, count_on, describe, own_storage, require_at_least_0, require_fit
 
 
 class EMA:
@@ -31,22 +31,22 @@ class EMA:
             self.average = self.storage.data.copy()
 
     def __repr__(self):
-        return described(self)
+        return describe(self)
 
     def update(self, where=True):
         """Update the average with the model's present parameters.
 
         where   False changes nothing; a boolean on a GPU decides there, and nothing waits for it
         """
-        data, t = self.present(), self.t
+        data, t = self.current_parameters(), self.t
         if array_module(data) is not np:
             with self.storage.on_device():
                 self.update_on_device(data, where)
         elif where:
             d = min(self.decay, (1 + t) / (10 + t)) if self.warmup else self.decay
             self.t += 1
-            for start in range(0, len(data), CHUNK):
-                e, theta = self.average[start : start + CHUNK], data[start : start + CHUNK]
+            for start in range(0, len(data), CHUNK_ENTRIES):
+                e, theta = self.average[start : start + CHUNK_ENTRIES], data[start : start + CHUNK_ENTRIES]
                 move_average(e, theta, 1 - d)  # d e + (1 − d) θ, but exact where θ = e
 
     def update_on_device(self, theta, where):
@@ -70,7 +70,7 @@ class EMA:
     @contextmanager
     def applied(self):
         """Inside this, the model has the averaged parameters; afterwards its own again, bit for bit."""
-        data = self.present()
+        data = self.current_parameters()
         with self.storage.on_device():
             own = data.copy()
             data[:] = self.average
@@ -80,7 +80,7 @@ class EMA:
             with self.storage.on_device():
                 data[:] = own
 
-    def present(self):
+    def current_parameters(self):
         """The model's flat parameters; raises ValueError if they are in another storage now."""
         if own_storage(self.model) is not self.storage:
             raise ValueError("the model's parameters have moved to another storage; call rebind() on its average")

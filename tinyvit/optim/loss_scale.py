@@ -2,9 +2,9 @@
 
 from tinyvit.arrays import array_module
 
-FIRST = 2.0**16
-MOST = 2.0**24    # gradients that are all zero would let it grow for ever, and infinity times zero is NaN
-PATIENCE = 2000   # good steps after which it is doubled
+INITIAL_SCALE = 2.0**16
+MAX_SCALE = 2.0**24    # gradients that are all zero would let it grow for ever, and infinity times zero is NaN
+GROWTH_INTERVAL_STEPS = 2000   # good steps after which it is doubled
 
 
 class LossScale:
@@ -20,7 +20,7 @@ class LossScale:
 
     def __init__(self, xp):
         self.scale, self.good = xp.ones((), "float32"), xp.zeros((), "int64")
-        self.scale *= FIRST
+        self.scale *= INITIAL_SCALE
 
     def unscale(self, gradients):
         """Divide a flat array of gradients in place; exact, except where the result is too small for float32."""
@@ -32,8 +32,8 @@ class LossScale:
         At 1, the lowest scale, an infinite loss or gradient isn't the scale's doing.
         """
         xp = array_module(applied)
-        grown = self.good + 1 >= PATIENCE
-        up = xp.minimum(xp.where(grown, self.scale * 2, self.scale), MOST)
+        grown = self.good + 1 >= GROWTH_INTERVAL_STEPS
+        up = xp.minimum(xp.where(grown, self.scale * 2, self.scale), MAX_SCALE)
         down = xp.maximum(self.scale * 0.5, 1.0)
         overflowed = ~applied & (self.scale > 1)
         self.scale[...] = xp.where(applied, up, down)  # in place: a CUDA graph reads it there

@@ -9,7 +9,7 @@ from tinyvit.arrays import array_module
 from tinyvit.functional.muon import Matrix, muon_step
 from tinyvit.optim.optimizers import AdamW, require_at_least_0
 
-PIECE = 1 << 17  # entries that a CPU orthogonalises at once: they stay in its cache
+PIECE_ENTRIES = 1 << 17  # entries that a CPU orthogonalises at once: they stay in its cache
 
 
 def hidden_matrices(model):
@@ -74,8 +74,8 @@ class Muon(AdamW):
         self.matrices = hidden_matrices(self.model)
         return super().rebind()
 
-    def move(self):
-        super().move()
+    def update_all(self):
+        super().update_all()
         list(self.map_pieces(self.update_matrices, self.pieces()))
 
     def segments(self):
@@ -92,7 +92,7 @@ class Muon(AdamW):
                 key = (parameter.shape, parameter.parts) if on_cpu else parameter.ndim
                 alike.setdefault(key, []).append(parameter)
         for parameters in alike.values():
-            count = max(1, PIECE // parameters[0].size) if on_cpu else len(parameters)
+            count = max(1, PIECE_ENTRIES // parameters[0].size) if on_cpu else len(parameters)
             for start in range(0, len(parameters), count):
                 yield parameters[start : start + count]
 

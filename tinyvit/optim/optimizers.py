@@ -7,7 +7,7 @@ from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.adam import adam_step
 from tinyvit.optim.loss_scale import LossScale
 
-CHUNK = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
+CHUNK_ENTRIES = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
 
 
 class Optimizer:
@@ -24,7 +24,7 @@ class Optimizer:
     """
 
     slots = ()
-    decides = False  # whether `update` reads `where` itself; if not, a GPU keeps copies of what it changes
+    reads_where = False  # whether `update` reads `where` itself; if not, a GPU keeps copies of what it changes
     where = True     # in `update`: a boolean on a GPU that says whether the step is taken
 
     def __init__(self, model, lr, weight_decay=0.0):
@@ -39,7 +39,7 @@ class Optimizer:
             self.loss_scale = LossScale(xp) if self.storage.compute_dtype == "float16" else None
 
     def __repr__(self):
-        return described(self)
+        return describe(self)
 
     def step(self, where=True):
         """Take one step along the model's gradients.
@@ -53,13 +53,13 @@ class Optimizer:
                 if where:
                     self.t = self.t + 1
                     self.next_step += 1
-                    self.move()
+                    self.update_all()
                 return
             self.next_step += 1
-            arrays = [] if self.decides else [self.storage.data, *self.state]
+            arrays = [] if self.reads_where else [self.storage.data, *self.state]
             before = [array.copy() for array in arrays]
             self.t, self.where = self.t + where, where
-            self.move()
+            self.update_all()
             self.where = True
             for array, old in zip(arrays, before):
                 array_module(array).copyto(array, old, where=~where)
@@ -78,13 +78,13 @@ class Optimizer:
                 self.loss_scale = LossScale(array_module(self.storage.data)) if in_float16 else None
         return self
 
-    def move(self):
+    def update_all(self):
         """Update every segment that is trained."""
         data, grad = self.storage.data, self.storage.gradients()
         for where, trainable, decay, lr_scale in self.segments():
             if not trainable:
                 continue
-            chunk = CHUNK if array_module(data) is np else where.stop - where.start
+            chunk = CHUNK_ENTRIES if array_module(data) is np else where.stop - where.start
             for start in range(where.start, where.stop, chunk):
                 part = slice(start, min(start + chunk, where.stop))
                 state = (array[part] for array in self.state)
@@ -101,7 +101,7 @@ class Optimizer:
         """A copy of the step count, the flat arrays and the loss scale, by name."""
         state = {"t": to_numpy(self.t).copy()} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}
         if self.loss_scale is not None:
-            state |= {name: to_numpy(getattr(self.loss_scale, name)).copy() for name in SCALE}
+            state |= {name: to_numpy(getattr(self.loss_scale, name)).copy() for name in SCALE_STATE}
         return state
 
     def load_state_dict(self, state):
@@ -109,8 +109,8 @@ class Optimizer:
 
         Only float16 has a loss scale: other precisions ignore it, and float16 starts a new one if there is none.
         """
-        scale = {name: state[name] for name in SCALE if name in state}
-        require_fit(self, {name: value for name, value in state.items() if name not in SCALE}, self.slots)
+        scale = {name: state[name] for name in SCALE_STATE if name in state}
+        require_fit(self, {name: value for name, value in state.items() if name not in SCALE_STATE}, self.slots)
         self.t, self.next_step = count_on(self.storage, state["t"]), int(state["t"])
         with self.storage.on_device():
             for name, array in zip(self.slots, self.state):
@@ -120,10 +120,10 @@ class Optimizer:
                     getattr(self.loss_scale, name)[...] = to_device(value, self.storage.device)
 
 
-SCALE = ("scale", "good")  # a `LossScale` in a state
+SCALE_STATE = ("scale", "good")  # a `LossScale` in a state
 
 
-def described(owner):
+def describe(owner):
     """An optimizer or an average in a line: its settings, and what it is of."""
     shown = {k: v for k, v in vars(owner).items() if isinstance(v, (int, float, tuple)) and k not in ("t", "next_step")}
     settings = ", ".join(f"{name}={value}" for name, value in (shown | {"t": int(to_numpy(owner.t))}).items())

@@ -8,8 +8,8 @@ final   the factor after the last step
 
 from math import cos, pi
 
-CYCLE = 9 / 11  # of the steps after the warm-up are the cycle's way down
-CYCLE_LOW = 0.1  # where it ends
+CYCLE_FRACTION = 9 / 11  # of the steps after the warm-up are the cycle's way down
+CYCLE_END = 0.1  # where it ends
 
 
 def warmup_constant(step, total, warmup=0, final=1.0):
@@ -38,9 +38,9 @@ def warmup_one_cycle(step, total, warmup=0, final=0.0):
 
 
 def _cycle(progress):
-    if progress < CYCLE:
-        return 1 - (1 - CYCLE_LOW) * progress / CYCLE
-    return CYCLE_LOW * (1 - progress) / (1 - CYCLE)
+    if progress < CYCLE_FRACTION:
+        return 1 - (1 - CYCLE_END) * progress / CYCLE_FRACTION
+    return CYCLE_END * (1 - progress) / (1 - CYCLE_FRACTION)
 
 
 def _warmup_then(step, total, warmup, final, decay):

@@ -5,7 +5,7 @@ import numpy as np
 from tinyvit.probe.pictures import new_figure, show_image
 from tinyvit.probe.receptive import trunk_of
 
-MOST = 8  # channels shown of each layer
+MAX_CHANNELS = 8  # channels shown of each layer
 
 
 def feature_maps(model, trace):
@@ -19,7 +19,7 @@ def feature_maps(model, trace):
     return {name: trace.values[part.path] for name, part in trunk.parts()}
 
 
-def most_varied(maps, count=MOST):
+def most_varied(maps, count=MAX_CHANNELS):
     """The channels of maps (C, H, W) with the largest variance over their positions, the largest first: (count,)."""
     return np.argsort(-maps.var((-2, -1)), kind="stable")[:count]
 
@@ -31,7 +31,7 @@ def draw_feature_maps(maps, image, *, title=""):
 
     Each panel goes from its smallest number (black) to its largest (white).
     """
-    figure, panels = new_figure(MOST + 1.2, 1.05 * len(maps) + 0.5, len(maps), MOST + 1, squeeze=False)
+    figure, panels = new_figure(MAX_CHANNELS + 1.2, 1.05 * len(maps) + 0.5, len(maps), MAX_CHANNELS + 1, squeeze=False)
     for row, (name, channels) in zip(panels, maps.items()):
         row[0].set_ylabel(name, fontsize=7)
         show_image(row[0], image)

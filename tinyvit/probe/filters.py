@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.backend import to_numpy
-from tinyvit.probe.pictures import displayed, picture_panels
+from tinyvit.probe.pictures import display_pixels, picture_panels
 
 
 class FilterComponents(NamedTuple):
@@ -48,7 +48,7 @@ def draw_filter_components(found):
     figure, panels = picture_panels(len(found.components), 7, 1.15, 1.35, extra=0.5)
     for i, (axes, component) in enumerate(zip(panels, found.components)):
         largest = np.abs(component).max()
-        axes.imshow(displayed(0.5 + 0.5 * component / (largest or 1)), cmap="gray", vmin=0, vmax=1)
+        axes.imshow(display_pixels(0.5 + 0.5 * component / (largest or 1)), cmap="gray", vmin=0, vmax=1)
         axes.set_title(f"{i + 1}: {100 * found.variance[i]:.1f} %", fontsize=8)
     figure.suptitle("principal components of the first filters, and their share of the variance", fontsize=9)
     return figure

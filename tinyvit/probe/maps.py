@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.probe.pictures import HEAT, heat_bar, new_figure, show_grid_of_grids, show_heat
+from tinyvit.probe.pictures import HEAT_COLOURS, heat_bar, new_figure, show_grid_of_grids, show_heat
 
 
 def over_patches(weights, grid, query="token", prefix=1):
@@ -89,7 +89,7 @@ def draw_head_maps(maps, *, title=""):
     rows, columns = maps.shape[:2]
     figure, axes = new_figure(6.4 * max(1, columns / rows) ** 0.5 + 1, 6.4 * max(1, rows / columns) ** 0.5)
     norm = PowerNorm(0.5, 0, float(maps.max()) or 1)
-    show_grid_of_grids(axes, maps, marked=True, cmap=HEAT, norm=norm)
+    show_grid_of_grids(axes, maps, marked=True, cmap=HEAT_COLOURS, norm=norm)
     axes.set_title(title, fontsize=10, parse_math=False)
     heat_bar(figure, axes, norm, "share of the attention", percent=True)
     return figure

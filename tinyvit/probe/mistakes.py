@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyvit.probe.pictures import picture_panels, show_image
 
-LONGEST_NAME = 14
+MAX_NAME_CHARACTERS = 14
 
 
 class Mistakes(NamedTuple):
@@ -42,7 +42,7 @@ def draw_most_wrong(images, mistakes, classes):
     images    (n, C, H, W), pixels from 0 to 1: those of its rows
     classes   names
     """
-    names = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in classes]
+    names = [name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 1] + "…" for name in classes]
     figure, panels = picture_panels(len(images), 8, 1.4, 2.05, extra=0.4)
     for axes, image, row, label, predicted, _, confidence in zip(panels, images, *mistakes):
         show_image(axes, image)

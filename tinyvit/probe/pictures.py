@@ -2,9 +2,9 @@
 
 import numpy as np
 
-HEAT = "inferno"
-COVERED = 0.65  # how much of an image a heat map on it covers
-DARKEST, LIGHTEST = 0.25, 0.9  # of an image under a heat map: black and white would change the map's colours
+HEAT_COLOURS = "inferno"
+HEAT_OPACITY = 0.65  # how much of an image a heat map on it covers
+DARKEST_GREY, LIGHTEST_GREY = 0.25, 0.9  # of an image under a heat map: black and white would change the map's colours
 
 
 def new_figure(width, height, rows=1, columns=1, **options):
@@ -15,7 +15,7 @@ def new_figure(width, height, rows=1, columns=1, **options):
     return figure, figure.subplots(rows, columns, **options)
 
 
-def displayed(image):
+def display_pixels(image):
     """Pixels (C, H, W) from 0 to 1 as matplotlib shows them: (H, W, 3), or the mean of any other number of channels."""
     image = np.asarray(image)
     return np.clip(image.transpose(1, 2, 0) if len(image) == 3 else image.mean(0), 0, 1)
@@ -23,7 +23,7 @@ def displayed(image):
 
 def show_image(axes, image):
     """An image (C, H, W), pixels from 0 to 1, without ticks."""
-    pixels = displayed(image)
+    pixels = display_pixels(image)
     axes.set_xticks([])
     axes.set_yticks([])
     return axes.imshow(pixels, cmap="gray", vmin=0, vmax=1)
@@ -55,12 +55,12 @@ def picture_panels(count, most, width, height, extra):
 
 def show_heat(axes, heat, image, norm):
     """A heat map (rows, columns) over an image in grey, whose height and width its patches share evenly."""
-    grey = displayed(image)
+    grey = display_pixels(image)
     grey = grey if grey.ndim == 2 else grey.mean(-1)
-    show_image(axes, DARKEST + (LIGHTEST - DARKEST) * grey[None])
+    show_image(axes, DARKEST_GREY + (LIGHTEST_GREY - DARKEST_GREY) * grey[None])
     height, width = grey.shape
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
-    axes.imshow(heat, cmap=HEAT, norm=norm, alpha=COVERED, extent=extent, interpolation="nearest")
+    axes.imshow(heat, cmap=HEAT_COLOURS, norm=norm, alpha=HEAT_OPACITY, extent=extent, interpolation="nearest")
 
 
 def heat_bar(figure, axes, norm, label, *, percent, **options):
@@ -70,7 +70,7 @@ def heat_bar(figure, axes, norm, label, *, percent, **options):
 
     # Of a mappable of its own: that of a heat map is half transparent.
     form = PercentFormatter(1, None, " %") if percent else None
-    figure.colorbar(ScalarMappable(norm, HEAT), ax=axes, format=form, label=label, **options)
+    figure.colorbar(ScalarMappable(norm, HEAT_COLOURS), ax=axes, format=form, label=label, **options)
 
 
 def mosaic(tiles, gap=1):

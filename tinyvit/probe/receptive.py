@@ -4,9 +4,9 @@ import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.models.convnet import Trunk
-from tinyvit.probe.pictures import HEAT, picture_panels
+from tinyvit.probe.pictures import HEAT_COLOURS, picture_panels
 
-VISIBLE = 1 - 0.9545  # of the largest value, as in the paper
+VISIBLE_FRACTION = 1 - 0.9545  # of the largest value, as in the paper
 
 
 def trunk_of(model):
@@ -72,7 +72,7 @@ def receptive_side(field):
 
     Luo et al. 2016, section 3. A Gaussian's is 4.4 standard deviations: its pixels there are a disc of radius 2.49.
     """
-    visible = field > VISIBLE * field.max((-2, -1), keepdims=True)
+    visible = field > VISIBLE_FRACTION * field.max((-2, -1), keepdims=True)
     return visible.sum((-2, -1)) ** 0.5
 
 
@@ -88,6 +88,6 @@ def draw_receptive_fields(fields):
 
     figure, panels = picture_panels(len(fields), 7, 1.5, 1.75, extra=0.3)
     for ax, (name, field) in zip(panels, fields.items()):
-        ax.imshow(field, cmap=HEAT, norm=PowerNorm(0.5, 0, field.max() or 1))
+        ax.imshow(field, cmap=HEAT_COLOURS, norm=PowerNorm(0.5, 0, field.max() or 1))
         ax.set_title(f"{name}\n{receptive_side(field):.1f} pixels wide", fontsize=7)
     return figure

@@ -45,15 +45,15 @@ def gradient_weighted_attention(attention, attention_gradients):
 
 def draw_rollout(heat, image, *, title="attention rollout"):
     """A matplotlib Figure of an image (C, H, W), pixels from 0 to 1, beside its rollout (rows, columns) over it."""
-    return beside(image, heat, title, "share of the output", percent=True)
+    return draw_over_image(image, heat, title, "share of the output", percent=True)
 
 
 def draw_class_attention(heat, image, *, title="gradient-weighted attention"):
     """A matplotlib Figure of an image (C, H, W) beside the relevance (rows, columns) of its patches for a class."""
-    return beside(image, heat, title, "relevance (logits)", percent=False)
+    return draw_over_image(image, heat, title, "relevance (logits)", percent=False)
 
 
-def beside(image, heat, title, label, percent):
+def draw_over_image(image, heat, title, label, percent):
     """The image, and the heat map over it with its scale."""
     from matplotlib.colors import Normalize
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from tinyvit.probe.pictures import image_rows
 
-MASS = 0.6  # of the attention, that the patches of a segment hold together
+MASS_FRACTION = 0.6  # of the attention, that the patches of a segment hold together
 
 
-def attention_segments(maps, mass=MASS):
+def attention_segments(maps, mass=MASS_FRACTION):
     """Of each map (…, rows, columns) the fewest patches that hold the share `mass` of it together: bools of its shape.
 
     maps   such as those of `attention_maps`: how much the class token takes from each patch

@@ -4,7 +4,7 @@ import numpy as np
 
 from tinyvit.probe.pictures import new_figure
 
-SMALLEST = 1e-6  # is added to amplitudes, so that one that is zero has a logarithm; as in the authors' code
+MIN_AMPLITUDE = 1e-6  # is added to amplitudes, so that one that is zero has a logarithm; as in the authors' code
 
 
 def fourier_spectrum(stream, grid, prefix=1):
@@ -30,7 +30,7 @@ def fourier_spectrum(stream, grid, prefix=1):
     frequencies = np.arange(n // 2 + 1) / n
     diagonal = np.add.outer(np.arange(rows), np.arange(columns)).ravel()      # r + c, (N,)
     waves = np.exp(-2j * np.pi * np.outer(frequencies, diagonal))             # (F, N)
-    logs = np.log(np.abs(waves @ stream[:, :, prefix:]) + SMALLEST).mean(-1)  # (L, B, F)
+    logs = np.log(np.abs(waves @ stream[:, :, prefix:]) + MIN_AMPLITUDE).mean(-1)  # (L, B, F)
     return 2 * frequencies, logs - logs[..., :1]
 
 

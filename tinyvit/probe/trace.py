@@ -54,10 +54,10 @@ class Trace(NamedTuple):
 
         Raises ValueError where the layers don't all give tokens of one shape.
         """
-        return stacked([self.values[path] for path in self.layers])
+        return stack_layers([self.values[path] for path in self.layers])
 
 
-def stacked(layers):
+def stack_layers(layers):
     """Tokens (B, T, D) of each layer as one array; ValueError if the layers give anything else."""
     shapes = dict.fromkeys(x.shape for x in layers)
     if len(shapes) > 1 or len(layers[0].shape) != 3:

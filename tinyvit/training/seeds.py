@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import mean, stdev
 
 from tinyvit.files import read_text
-from tinyvit.launcher import started_in_parallel
+from tinyvit.launcher import rank_and_size
 from tinyvit.levels import using
 from tinyvit.training.config import from_json, to_json
 from tinyvit.training.datasets import with_absolute_paths
@@ -63,7 +63,7 @@ def check(seeds, distributed="none"):
     proper = bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not proper or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be different ints of at least 0, got {' '.join(map(str, seeds)) or 'none'}")
-    _, ranks = started_in_parallel()
+    _, ranks = rank_and_size()
     if ranks > 1 and distributed != "none":
         raise ValueError(
             f"several seeds can't be trained by {ranks} ranks; start a training for each seed, or one process for all"

@@ -13,7 +13,7 @@ import tinyvit
 from tinyvit.backend import as_device, current, gpu
 from tinyvit.bench import machine
 from tinyvit.bench.gpu_report import comparison, recipe, times
-from tinyvit.bench.worker import in_a_line
+from tinyvit.bench.worker import error_line
 from tinyvit.files import expand_path, write
 
 ROOT = Path(tinyvit.__file__).parents[1]
@@ -36,7 +36,7 @@ def main(arguments=None):
     except (ValueError, OSError) as error:
         refuse(error)
     with current(options.device):
-        report = carry_out(options, folder)
+        report = run_parts(options, folder)
     sys.exit(any(part.get("problem") for part in report["parts"].values()))
 
 
@@ -73,7 +73,7 @@ def refuse(message):
     sys.exit(2)
 
 
-def carry_out(options, folder):
+def run_parts(options, folder):
     """Run the parts and write the report; returns it."""
     end = time.perf_counter() + 60 * options.minutes
     facts = machine.describe() | ({} if options.dry_run else gpu(options.device))
@@ -87,13 +87,13 @@ def carry_out(options, folder):
 
     show("a dry run on the CPU, whose figures mean nothing" if options.dry_run else "tinyvit on a GPU",
          *(f"  {name}: {fact}" for name, fact in facts.items() if fact))  # fmt: skip
-    runs = {"tests": tests, "compare": comparison.run, "steps": times.run, "train": recipe.run}
+    runs = {"tests": run_tests, "compare": comparison.run, "steps": times.run, "train": recipe.run}
     for part in filter(vars(options).get, PARTS):
         begun = time.perf_counter()
         try:
             result, shown = runs[part](options, end - begun)
         except Exception as error:  # the other parts have to be reported all the same
-            result, shown = {"problem": in_a_line(error, 1000)}, []
+            result, shown = {"problem": error_line(error, 1000)}, []
         seconds = time.perf_counter() - begun
         report["parts"][part] = {**result, "seconds": seconds}
         problem = [f"problem: {result['problem']}"] if result.get("problem") else []
@@ -101,7 +101,7 @@ def carry_out(options, folder):
     return report
 
 
-def tests(options, seconds):
+def run_tests(options, seconds):
     """The tests that need a GPU, run by pytest in its own process for a third of the time: {} or {"problem": …}, and
     its last lines."""
     which = ["-m", "cuda", f"{TESTS}/test_elementwise.py"] if options.dry_run else ["-m", "gpu", TESTS]

@@ -12,7 +12,7 @@ from tinyvit.gradcheck import operation_cases
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 1.6e-2}  # of the largest number
 # How many of an operation's arrays are activations, if not all: the rest are parameters, and stay in float32 where they
 # only shift or scale.
-INPUTS = {
+ACTIVATION_COUNTS = {
     "linear": 1,
     "layernorm": 1,
     "prepend_token": 1,
@@ -28,7 +28,7 @@ INPUTS = {
     "standardize_weight": 0,
     "standardize_weight_original": 0,
 }
-MATRICES = {"linear": (1,), "conv2d": (1,)}  # parameters that are multiplied with
+MATRIX_ARGUMENTS = {"linear": (1,), "conv2d": (1,)}  # parameters that are multiplied with
 
 
 def run(options, seconds):
@@ -55,8 +55,8 @@ def operations(device, dtype):
 
     for name, forward, backward, inputs in operation_cases():
         own = name.partition(",")[0]
-        rounded = [x.astype(low_precision_dtype(dtype if i < INPUTS.get(own, 9) or i in MATRICES.get(own, ())
-                                                else "float32")) for i, x in enumerate(inputs)]  # fmt: skip
+        low = [*range(ACTIVATION_COUNTS.get(own, len(inputs))), *MATRIX_ARGUMENTS.get(own, ())]
+        rounded = [x.astype(low_precision_dtype(dtype if i in low else "float32")) for i, x in enumerate(inputs)]
         expected = results(forward, backward, [np.asarray(x, "float32") for x in rounded])
         there = partial(forward.func, **{key: moved(value) for key, value in forward.keywords.items()})
         got = results(there, backward, list(map(moved, rounded)))

@@ -9,10 +9,10 @@ from tinyvit.bench.gpu_report.times import seconds_of
 from tinyvit.training import preset, train_step
 from tinyvit.training.trainer import Trainer
 
-TRIAL = 20          # steps that tell how long one takes
-WARM = 10           # steps before them: the first to mix, and the first to cut, compile kernels; chance says which
-SPARE = 0.9         # of the time, so that evaluations and a slower moment fit, too
-DIGITS = 3          # epochs of a dry run
+TRIAL_STEPS = 20     # timed, to estimate an epoch
+WARM_UP_STEPS = 10   # before them: the first step that mixes images, and the first that erases, compile kernels
+USED_FRACTION = 0.9  # of the time; the rest is for evaluations and slower moments
+DRY_RUN_EPOCHS = 3
 
 
 def run(options, seconds):
@@ -21,13 +21,14 @@ def run(options, seconds):
     config = replace(recipe, device=options.device, precision=options.precisions[0], data_dir=options.data_dir,
                      cuda_graph=options.device != "cpu")  # fmt: skip
     trial = Trainer(config)
-    take_steps(trial, WARM)
-    trying = seconds_of(partial(take_steps, trial, TRIAL), config.device, 1)
-    epoch = len(trial.loader) * trying / (trial.step - WARM)
+    take_steps(trial, WARM_UP_STEPS)
+    trying = seconds_of(partial(take_steps, trial, TRIAL_STEPS), config.device, 1)
+    epoch = len(trial.loader) * trying / (trial.step - WARM_UP_STEPS)
     left = seconds - (time.perf_counter() - started)
-    if SPARE * left < epoch:
+    if USED_FRACTION * left < epoch:
         raise ValueError(f"an epoch takes about {epoch:.0f} s, longer than the {max(left, 0):.0f} s left")
-    count = min(1 if options.quick else DIGITS if options.dry_run else recipe.epochs, int(SPARE * left / epoch))
+    wanted = 1 if options.quick else DRY_RUN_EPOCHS if options.dry_run else recipe.epochs
+    count = min(wanted, int(USED_FRACTION * left / epoch))
     trainer = Trainer(replace(config, epochs=count, evaluate_every=max(1, count // 5)))
     begun, history = time.perf_counter(), []
     while not trainer.finished:

@@ -15,28 +15,28 @@ from tinyvit.backend import library
 from tinyvit.bench.cases import CASES, Case
 from tinyvit.bench.run import disagreement
 from tinyvit.bench.table import columns, duration
-from tinyvit.bench.worker import in_a_line
+from tinyvit.bench.worker import error_line
 from tinyvit.training import preset
 
-DRY = replace(preset("digits").model, drop_rate=0.0, drop_path_rate=0.0)
-BATCH = 1024       # images
-TURN = 0.4         # seconds that a turn lasts at least
+DRY_RUN_MODEL = replace(preset("digits").model, drop_rate=0.0, drop_path_rate=0.0)
+BATCH_SIZE = 1024       # images
+TURN_SECONDS = 0.4         # seconds that a turn lasts at least
 ROUNDS = 5
-SIDE = 8192        # of matrices
-BUSY = 6           # products of about 20 ms that keep the card busy while a step is queued
-SHOWN = 40         # kernels
+MATRIX_SIDE = 8192        # of matrices
+QUEUED_PRODUCTS = 6           # products of about 20 ms that keep the card busy while a step is queued
+MAX_KERNELS = 40         # kernels
 TOLERANCE = {"float32": 1e-4, "tf32": 3e-3}  # between the second steps' losses; 3e-2 in 16 bits
 
 
 def run(options, seconds):
     """{"case": …, "steps": [one row per precision]}, and "problem" unless all took the same steps; and as text."""
-    case = replace(CASES["vit-9x192"], batch_size=BATCH)
+    case = replace(CASES["vit-9x192"], batch_size=BATCH_SIZE)
     if options.dry_run:
-        case = Case("digits", "train", 8, DRY)
+        case = Case("digits", "train", 8, DRY_RUN_MODEL)
     rows = [row(options, case, precision) for precision in options.precisions]
     wrong = [row["disagreement"] for row in rows if row["disagreement"]]
     result = {"case": case.title, "steps": rows} | ({"problem": "; ".join(wrong)} if wrong else {})
-    return result, [case.title, *(line for row in rows for line in lines(row, case.batch_size))]
+    return result, [case.title, *(line for row in rows for line in row_lines(row, case.batch_size))]
 
 
 def row(options, case, precision):
@@ -54,15 +54,15 @@ def row(options, case, precision):
         except Exception as error:  # it is not installed, has no GPU, can't compile here, or has too little memory
             if name == "tinyvit":
                 raise
-            left_out[name] = in_a_line(error, 85)
-    repeats = {name: max(1, round(TURN / seconds_of(step, device, 2))) for name, step in players.items()}
+            left_out[name] = error_line(error, 85)
+    repeats = {name: max(1, round(TURN_SECONDS / seconds_of(step, device, 2))) for name, step in players.items()}
     turns = [{name: seconds_of(step, device, repeats[name]) for name, step in players.items()}
              for _ in range(1 if options.dry_run else 3 if options.quick else ROUNDS)]  # fmt: skip
-    wrong = disagreement(losses, TOLERANCE.get(precision, 3e-2))
+    wrong, side = disagreement(losses, TOLERANCE.get(precision, 3e-2)), 64 if options.dry_run else MATRIX_SIDE
     return {
         "precision": precision,
         "seconds": {name: median(turn[name] for turn in turns) for name in players},
-        "kernels": [] if device == "cpu" else kernels_of(players["tinyvit"], device, 64 if options.dry_run else SIDE),
+        "kernels": [] if device == "cpu" else kernels_of(players["tinyvit"], device, side),
         "losses": losses,
         "disagreement": wrong and f"{precision}: {wrong}",
         "left_out": left_out,
@@ -103,10 +103,10 @@ def kernels_of(step, device, side):
         begun.record()
         yield
         ended.record()
-        launches.append((described(name, arrays), sum(array.nbytes for array in arrays), begun, ended))
+        launches.append((launch_name(name, arrays), sum(array.nbytes for array in arrays), begun, ended))
 
     synchronize(device)
-    for _ in range(BUSY):
+    for _ in range(QUEUED_PRODUCTS):
         F.linear(operand, operand)
     with source.watching(around):
         step()
@@ -116,10 +116,10 @@ def kernels_of(step, device, side):
         found[name] += (1, size, cupy.cuda.get_elapsed_time(begun, ended) / 1e3)
     rows = [{"name": name, "launches": int(count), "bytes": size, "seconds": seconds}
             for name, (count, size, seconds) in found.items()]  # fmt: skip
-    return sorted(rows, key=lambda row: -row["seconds"])[:SHOWN]
+    return sorted(rows, key=lambda row: -row["seconds"])[:MAX_KERNELS]
 
 
-def described(name, arrays):
+def launch_name(name, arrays):
     """A launch's name, which for products contains their shapes."""
     if name not in ("product", "products"):
         return name
@@ -128,7 +128,7 @@ def described(name, arrays):
     return f"product {f'{prod(batches)} of ' if batches else ''}{m}×{k}×{n}, {a.dtype} → {out.dtype}"
 
 
-def lines(row, batch_size):
+def row_lines(row, batch_size):
     """A row as text."""
     yield row["precision"]
     for name, seconds in row["seconds"].items():

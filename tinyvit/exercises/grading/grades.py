@@ -17,11 +17,11 @@ import numpy as np
 from tinyvit.exercises.catalogue import EXERCISES, find
 from tinyvit.exercises.grading.hidden import draw, hidden_cases
 from tinyvit.exercises.grading.submission import Submission
-from tinyvit.exercises.outputs import wrong_with
+from tinyvit.exercises.outputs import describe_error
 
 WORKER = "import sys; sys.path[:] = sys.argv[1:]; from tinyvit.exercises.grading.worker import main; main()"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-START = 60.0  # seconds in which Python must have started and drawn the inputs
+START_SECONDS = 60.0  # seconds in which Python must have started and drawn the inputs
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def grade_one(submission, exercise, seed, seconds, megabytes):
              "seconds": seconds, "megabytes": megabytes}  # fmt: skip
     report, outputs = run_worker(order)
     right = report["status"] == "right"
-    wrong = first_wrong(exercise, seed, outputs, complete=right)
+    wrong = first_error(exercise, seed, outputs, complete=right)
     if wrong:
         return no_credit("wrong", wrong, answer.line)
     if right:
@@ -133,7 +133,7 @@ def run_worker(order):
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env={"LANG": "C.UTF-8", **ONE_THREAD},
         )  # fmt: skip
         try:
-            written, _ = process.communicate(json.dumps(order).encode(), order["seconds"] + START)
+            written, _ = process.communicate(json.dumps(order).encode(), order["seconds"] + START_SECONDS)
         except subprocess.TimeoutExpired:
             written = b""
         finally:
@@ -149,7 +149,7 @@ def run_worker(order):
         return {"status": "error", "message": f"ended its process with status {code} before it answered"}, {}
 
 
-def first_wrong(exercise, seed, outputs, complete):
+def first_error(exercise, seed, outputs, complete):
     """What is wrong with the first wrong output, in a line; None if all that came back are right.
 
     complete   whether all must have come back
@@ -157,11 +157,11 @@ def first_wrong(exercise, seed, outputs, complete):
     for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
         with np.errstate(all="ignore"):
             right = exercise.answer(exercise.right, draw(exercise, case, seed))
-            for name, expected in exercise.labelled(right).items():
+            for name, expected in exercise.label_outputs(right).items():
                 got = outputs.get(f"{number} {name}")
                 if got is None:
                     return f"{name} is missing ({title})" if complete else None
-                problem = wrong_with(got, expected, case.tolerance, exercise.entry)
+                problem = describe_error(got, expected, case.tolerance, exercise.entry)
                 if problem:
                     return f"{name} {problem} ({title})"
     return None

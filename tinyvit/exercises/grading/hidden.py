@@ -4,8 +4,8 @@ import numpy as np
 
 from tinyvit.keys import Key
 
-TRIES = 5000  # of drawing sizes that fit together
-MORE = 4  # by which a side may exceed the exercise's own, or by half of that
+MAX_TRIES = 5000  # of drawing sizes that fit together
+MIN_GROWTH = 4  # by which a side may exceed the exercise's own, or by half of that
 
 
 def hidden_cases(exercise, seed):
@@ -26,23 +26,23 @@ def hidden_sizes(exercise, seed, count=2):
         return []
     random = Key(seed, path=f"exercises.grading.{exercise.name}").generator()
     found = []
-    for attempt in range(TRIES):
+    for attempt in range(MAX_TRIES):
         own = exercise.sizes[attempt % len(exercise.sizes)].items()
-        sizes = {letter: side + int(random.integers(max(MORE, side // 2), endpoint=True)) for letter, side in own}
-        if sizes not in (*exercise.sizes, *found) and accepted(exercise, exercise.case_of("a try", sizes), seed):
+        sizes = {letter: side + int(random.integers(max(MIN_GROWTH, side // 2), endpoint=True)) for letter, side in own}
+        if sizes not in (*exercise.sizes, *found) and is_accepted(exercise, exercise.case_of("a try", sizes), seed):
             found.append(sizes)
             if len(found) == count:
                 return found
     raise AssertionError(f"no sizes fit the exercise {exercise.name}")
 
 
-def accepted(exercise, case, seed):
+def is_accepted(exercise, case, seed):
     """Whether the right answer takes a case's inputs, and is finite on them."""
     try:
         arguments = exercise.draw(case, seed)
     except ValueError:  # a side that would be negative
         return False
-    outputs = exercise.made_by(exercise.right, arguments)
+    outputs = exercise.evaluate(exercise.right, arguments)
     return bool(outputs) and all(output.size and np.isfinite(output).all() for output in outputs.values())
 
 

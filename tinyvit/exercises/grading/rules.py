@@ -6,8 +6,8 @@ MODULES = frozenset({
     "numpy.polynomial", "numpy.random", "numpy.typing", "operator", "random", "scipy.special", "statistics", "string",
     "typing", "__future__",
 })  # fmt: skip
-EXAMPLE = "tinyvit.models.worked_example"  # its constants are handed out, for the exercise that needs them
-OF_SCIPY = ("erf", "erfc")  # of scipy.special, which has a softmax as well
+WORKED_EXAMPLE = "tinyvit.models.worked_example"  # its constants are handed out, for the exercise that needs them
+SCIPY_FUNCTIONS = ("erf", "erfc")  # of scipy.special, which has a softmax as well
 
 BUILTINS = frozenset({
     "__import__", "__loader__", "__spec__", "breakpoint", "compile", "delattr", "eval", "exec", "exit", "globals",
@@ -27,13 +27,13 @@ DUNDERS = frozenset({
     "__next__", "__post_init__", "__pow__", "__repr__", "__setitem__", "__str__", "__sub__", "__truediv__",
     "__version__",
 })  # fmt: skip
-COMPLEX = frozenset({
+COMPLEX_NAMES = frozenset({
     "cdouble", "clongdouble", "cmath", "complex", "complex64", "complex128", "complex256", "csingle", "emath", "imag",
     "real",
 })  # fmt: skip
-COMPLEX_TEXTS = COMPLEX | {"c8", "c16", "<c8", "<c16"}  # names of dtypes
+COMPLEX_TEXTS = COMPLEX_NAMES | {"c8", "c16", "<c8", "<c16"}  # names of dtypes
 
-ALLOWED = "numpy, math, itertools, functools, collections, dataclasses, typing, operator and the like"
+ALLOWED_MODULES = "numpy, math, itertools, functools, collections, dataclasses, typing, operator and the like"
 NO_COMPLEX = "uses complex numbers, as for a complex step; write the gradient's formula"
 
 

@@ -53,7 +53,7 @@ class Submission:
 
     def __init__(self, path, exercises):
         self.unread, self.statements, self.lines, self.places, calls = [], [], [], [], {}
-        for title, source in pieces(path):
+        for title, source in read_pieces(path):
             start, lines = len(self.lines), source.split("\n")
             self.lines += lines
             self.places += [f"{title and f'{title}, '}line {number}" for number in range(1, len(lines) + 1)]
@@ -67,8 +67,8 @@ class Submission:
                 continue
             for node in statements:
                 ast.increment_lineno(node, start)
-                self.statements.append(Statement(node, bound(node), used(node)))
-                calls |= checked(node)
+                self.statements.append(Statement(node, bound_names(node), used_names(node)))
+                calls |= checked_exercises(node)
         functions = functions_of(self.statements)
         self.answers = {}
         for name in exercises:
@@ -79,21 +79,21 @@ class Submission:
 
     def answer(self, name, expression):
         """The Answer for an exercise whose function is an expression."""
-        kept = needed(self.statements, expression)
+        kept = needed_statements(self.statements, expression)
         keep = {line for one in kept for line in range(first_line(one.node), one.node.end_lineno + 1)}
         source = "\n".join(text if line in keep else "" for line, text in enumerate(self.lines, 1))
         named = isinstance(expression, ast.Name)
         own = [one.node.lineno for one in kept if named and expression.id in one.bound]
         code, line = ast.unparse(expression), own[-1] if own else 0
-        given = (rules.EXAMPLE,) if name == USES_EXAMPLE else ()
-        return Answer(source, code, line, forbidden(source, code, name.endswith("_backward"), given))
+        given = (rules.WORKED_EXAMPLE,) if name == USES_EXAMPLE else ()
+        return Answer(source, code, line, find_forbidden(source, code, name.endswith("_backward"), given))
 
     def place(self, line):
         """A line of the code as `line 7`, or `cell 3, line 2`."""
         return self.places[line - 1] if 0 < line <= len(self.places) else ""
 
 
-def pieces(path):
+def read_pieces(path):
     """[(title, code)] of a script or of a notebook's cells.
 
     Raises ValueError if it is neither, and OSError if it can't be read.
@@ -107,14 +107,14 @@ def pieces(path):
             return [("", text.replace("\r\n", "\n"))]
         cells = enumerate(json.loads(text)["cells"], 1)
         code = [(number, "".join(cell["source"])) for number, cell in cells if cell["cell_type"] == "code"]
-        return [(f"cell {number}", without_magics(source)) for number, source in code]
+        return [(f"cell {number}", strip_magics(source)) for number, source in code]
     except UnicodeDecodeError:
         raise ValueError(f"{path} is no text in UTF-8") from None
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{path} is no notebook: expected JSON with cells") from None
 
 
-def without_magics(source):
+def strip_magics(source):
     """A cell without the lines that only IPython understands."""
     if source.lstrip().startswith("%%"):
         return "\n" * source.count("\n")
@@ -125,7 +125,7 @@ def without_magics(source):
     return source
 
 
-def checked(statement):
+def checked_exercises(statement):
     """The exercises that a statement checks: {name: the expression of the function}."""
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and len(node.args) >= 2]
     checks = [node.args for node in calls if name_of(node.func) == "check"]
@@ -146,13 +146,13 @@ def instructions(code):
             yield from instructions(constant)
 
 
-def compiled(statement):
+def compile_statement(statement):
     return compile(ast.Module([statement], []), "<submission>", "exec", dont_inherit=True)
 
 
-def bound(statement):
+def bound_names(statement):
     """The names that a statement at top level binds or changes."""
-    names = {name for operation, name in instructions(compiled(statement)) if operation in STORES}
+    names = {name for operation, name in instructions(compile_statement(statement)) if operation in STORES}
     for node in [] if is_definition(statement) else ast.walk(statement):
         if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
             names.add(base_of(node))
@@ -166,9 +166,9 @@ def base_of(node):
     return getattr(node, "id", None)
 
 
-def used(statement):
+def used_names(statement):
     """The names at top level that a statement, or a function in it, uses; no local variables, and no parameters."""
-    return {name for operation, name in instructions(compiled(statement)) if operation in LOADS}
+    return {name for operation, name in instructions(compile_statement(statement)) if operation in LOADS}
 
 
 def functions_of(statements):
@@ -197,11 +197,12 @@ def first_line(node):
     return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
 
 
-def needed(statements, expression):
+def needed_statements(statements, expression):
     """The statements that an expression needs, in their order."""
-    names, kept = used(ast.Expr(expression, lineno=1, col_offset=0)), set()
+    names, kept = used_names(ast.Expr(expression, lineno=1, col_offset=0)), set()
     while True:
-        more = [n for n, one in enumerate(statements) if n not in kept and (one.bound & names or comes_along(one.node))]
+        more = [number for number, one in enumerate(statements)
+                if number not in kept and (one.bound & names or is_always_kept(one.node))]  # fmt: skip
         if not more:
             return [statements[number] for number in sorted(kept)]
         for number in more:
@@ -209,7 +210,7 @@ def needed(statements, expression):
             names |= statements[number].used
 
 
-def comes_along(node):
+def is_always_kept(node):
     """Whether a statement is kept whatever is used: `from numpy import *`, and a script's `from __future__`."""
     if not isinstance(node, ast.ImportFrom):
         return False
@@ -217,7 +218,7 @@ def comes_along(node):
     return first or (node.names[0].name == "*" and rules.may_be_imported(node.module))
 
 
-def forbidden(source, expression, backward, given):
+def find_forbidden(source, expression, backward, given):
     """(what the code does that grading doesn't allow, its line), the first such thing; None.
 
     backward   whether complex numbers are refused
@@ -228,13 +229,13 @@ def forbidden(source, expression, backward, given):
     imports = [one for one in ast.walk(tree) if isinstance(one, (ast.Import, ast.ImportFrom))]
     modules = {alias.asname or alias.name.partition(".")[0] for one in imports for alias in one.names}
     for node in ast.walk(tree):
-        found = imported(node, given) or reached(node, modules) or (backward and complex_in(node)) or ""
+        found = forbidden_import(node, given) or forbidden_name(node, modules) or (backward and complex_use(node)) or ""
         if found:
             return found, getattr(node, "lineno", 0)
     return None
 
 
-def imported(node, given):
+def forbidden_import(node, given):
     """A module that may not be imported."""
     names = []
     if isinstance(node, ast.Import):
@@ -244,15 +245,15 @@ def imported(node, given):
         names = [(module, f"{module}.{alias.name}") for alias in node.names]
     for choices in names:
         if not any(rules.may_be_imported(choice, given) for choice in choices):
-            return f"imports {choices[0]}; a graded solution may import {rules.ALLOWED}"
+            return f"imports {choices[0]}; a graded solution may import {rules.ALLOWED_MODULES}"
         if not all(rules.may_be_read(alias.name) for alias in node.names):
             return f"imports {choices[-1]}"
-        if choices[0] == "scipy.special" and choices[1:] and choices[1].rpartition(".")[2] not in rules.OF_SCIPY:
-            return f"imports {choices[1]}; of scipy.special it may use {' and '.join(rules.OF_SCIPY)}"
+        if choices[0] == "scipy.special" and choices[1:] and choices[1].rpartition(".")[2] not in rules.SCIPY_FUNCTIONS:
+            return f"imports {choices[1]}; of scipy.special it may use {' and '.join(rules.SCIPY_FUNCTIONS)}"
     return ""
 
 
-def reached(node, modules):
+def forbidden_name(node, modules):
     """A name or an attribute that may not be used."""
     if isinstance(node, ast.Name) and node.id in rules.BUILTINS:
         return f"uses {node.id}"
@@ -263,7 +264,7 @@ def reached(node, modules):
     return ""
 
 
-def complex_in(node):
+def complex_use(node):
     """A complex number in the code of a gradient."""
     match node:
         case ast.BinOp(ast.UnaryOp(operand=ast.Constant()), ast.Pow(), ast.Constant(float())):  # as (-1) ** 0.5
@@ -273,7 +274,7 @@ def complex_in(node):
         case ast.Constant(str() as text):
             found = text in rules.COMPLEX_TEXTS
         case ast.Import(names=[ast.alias(name=name), *_]):
-            found = name in rules.COMPLEX
+            found = name in rules.COMPLEX_NAMES
         case _:
-            found = name_of(node) in rules.COMPLEX
+            found = name_of(node) in rules.COMPLEX_NAMES
     return rules.NO_COMPLEX if found else ""

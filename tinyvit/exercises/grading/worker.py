@@ -18,14 +18,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tinyvit.exercises.calling import by_position
+from tinyvit.exercises.calling import call_by_position
 from tinyvit.exercises.catalogue import find
 from tinyvit.exercises.grading import rules
 from tinyvit.exercises.grading.hidden import draw, hidden_cases
-from tinyvit.exercises.outputs import Unusable, changed, outputs_of
+from tinyvit.exercises.outputs import UnusableOutput, changed_arguments, outputs_of
 
 SOLUTION = "<solution>"
-LARGEST = 64 << 20  # bytes of outputs
+MAX_OUTPUT_BYTES = 64 << 20  # bytes of outputs
 
 
 def limit(megabytes, seconds):
@@ -50,10 +50,10 @@ def builtins_for(source, backward):
             import_module(name)
     if "scipy" in source:
         special = import_module("scipy.special")
-        given["scipy"] = SimpleNamespace(**{name: getattr(special, name) for name in rules.OF_SCIPY})
+        given["scipy"] = SimpleNamespace(**{name: getattr(special, name) for name in rules.SCIPY_FUNCTIONS})
         given["scipy"].special = given["scipy"]
-    if rules.EXAMPLE.rpartition(".")[2] in source:
-        values = vars(import_module(rules.EXAMPLE)).items()
+    if rules.WORKED_EXAMPLE.rpartition(".")[2] in source:
+        values = vars(import_module(rules.WORKED_EXAMPLE)).items()
         example = SimpleNamespace(**{name: value for name, value in values if isinstance(value, np.ndarray)})
         example.models = example.worked_example = given["tinyvit"] = example
 
@@ -66,7 +66,7 @@ def builtins_for(source, backward):
         return SimpleNamespace(**{one: found[one] for one in public})
 
     def get(thing, name, *default):
-        if not rules.may_be_read(str(name)) or (backward and name in rules.COMPLEX):
+        if not rules.may_be_read(str(name)) or (backward and name in rules.COMPLEX_NAMES):
             raise AttributeError(f"{name} can't be read in grading")
         return getattr(thing, name, *default)
 
@@ -74,11 +74,11 @@ def builtins_for(source, backward):
     return seen | {"__import__": import_, "getattr": get}
 
 
-def blank(value):
+def blank_outputs(value):
     """Zeros in the form of the outputs, so that no right answer is in this process."""
     if isinstance(value, dict):
-        return {name: blank(array) for name, array in value.items()}
-    return tuple(map(blank, value)) if isinstance(value, (tuple, list)) else np.zeros(np.shape(value))
+        return {name: blank_outputs(array) for name, array in value.items()}
+    return tuple(map(blank_outputs, value)) if isinstance(value, (tuple, list)) else np.zeros(np.shape(value))
 
 
 def run(order, exercise, cases, names, outputs):
@@ -90,21 +90,22 @@ def run(order, exercise, cases, names, outputs):
 
     try:
         exec(compile(order["source"], SOLUTION, "exec"), names)
-        function = by_position(eval(compile(order["expression"], SOLUTION, "eval"), names), [*exercise.arguments])
+        function = call_by_position(eval(compile(order["expression"], SOLUTION, "eval"), names), [*exercise.arguments])
         if not callable(function):
             return ended("error", "is no function")
         for number, case in enumerate(cases):
             title, given, form = case
             before = deepcopy(given)
             got = outputs_of(exercise, form, exercise.answer(function, given))
-            touched = changed(exercise.arguments, before, given) if exercise.calls is None else []
+            touched = changed_arguments(exercise.arguments, before, given) if exercise.calls is None else []
             size = sum(array.nbytes for array in (*outputs.values(), *got.values()))
-            if size > LARGEST:
-                return ended("error", f"what it returned takes {size >> 20} MB; at most {LARGEST >> 20} are read")
+            if size > MAX_OUTPUT_BYTES:
+                most = MAX_OUTPUT_BYTES >> 20
+                return ended("error", f"what it returned takes {size >> 20} MB; at most {most} are read")
             outputs |= {f"{number} {name}": np.array(array, subok=False) for name, array in got.items()}
             if touched:
                 return ended("wrong", f"changes {', '.join(touched)} in place")
-    except Unusable as problem:
+    except UnusableOutput as problem:
         return ended("wrong", str(problem))
     except MemoryError:
         return ended("memory", f"needs more than {order['megabytes']} MB")
@@ -136,7 +137,7 @@ def main():
     exercise, seed, cases, outputs = find(order["name"]), order["seed"], [], {}
     with np.errstate(all="ignore"):
         for title, case in hidden_cases(exercise, seed):
-            form = blank(exercise.answer(exercise.right, draw(exercise, case, seed)))
+            form = blank_outputs(exercise.answer(exercise.right, draw(exercise, case, seed)))
             cases.append((title, draw(exercise, case, seed), form))
         backward = exercise.name.endswith("_backward")
         names = {"__builtins__": builtins_for(order["source"], backward), "__name__": "solution"}

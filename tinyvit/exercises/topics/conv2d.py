@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, fit, lesson
+from tinyvit.exercises.exercise import exercise, lesson, require_fit
 
 
 def inputs(random, B, C, H, W, O, P, Q, s, p):  # noqa: E741
@@ -10,7 +10,7 @@ def inputs(random, B, C, H, W, O, P, Q, s, p):  # noqa: E741
 
 
 def backward_inputs(random, B, C, H, W, O, P, Q, s, p):  # noqa: E741
-    fit(H + 2 * p >= P and W + 2 * p >= Q)
+    require_fit(H + 2 * p >= P and W + 2 * p >= Q)
     grid = (H + 2 * p - P) // s + 1, (W + 2 * p - Q) // s + 1
     return *arrays(random, (B, O, *grid), (B, C, H, W), (O, C, P, Q)), s, p
 

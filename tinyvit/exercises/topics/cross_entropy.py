@@ -34,7 +34,7 @@ LARGE = "logits near 1000 and −1000"
 
 @exercise(
     inputs, SIZES,
-    traps=(Case("a single sample", lambda random: inputs(random, 1, 4)), Case(LARGE, large_logits, usual=OVERFLOW)),
+    traps=(Case("a single sample", lambda random: inputs(random, 1, 4)), Case(LARGE, large_logits, mistake=OVERFLOW)),
 )
 def cross_entropy(logits, labels, label_smoothing):
     """The mean over samples of −Σₖ tₖ log softmax(logits)ₖ, where t is 1 − ε at the label, plus ε/K everywhere.
@@ -110,7 +110,7 @@ Mistakes:
         Case(
             LARGE,
             lambda random: (float(random.uniform(0.5, 2)), *large_logits(random)),
-            usual=("the row's maximum is not subtracted", "exp(1000) overflows; subtract each row's maximum first."),
+            mistake=("the row's maximum is not subtracted", "exp(1000) overflows; subtract each row's maximum first."),
         ),
     ),
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise, lesson, mistake
+from tinyvit.exercises.exercise import Case, add_mistake, exercise, lesson
 
 EXACT = 4e-15  # relative: a few roundings of float64, and no more
 DIFFERENCES = tuple(float(f"1e-{power}") for power in range(1, 14))  # steps that learners choose
@@ -79,8 +79,8 @@ for h in DIFFERENCES:
             f"(f(x) - f(x - {h})) / {h}",
             f"(f(x + {h}) - f(x - {h})) / {2 * h}",
     ):
-        mistake(derivative, *DIFFERENCE, instead("f(x + 1e-20j).imag / 1e-20", difference))
+        add_mistake(derivative, *DIFFERENCE, instead("f(x + 1e-20j).imag / 1e-20", difference))
 for h in DIFFERENCES[:6]:
-    mistake(derivative, *LARGE_STEP, instead("1e-20", str(h)))
+    add_mistake(derivative, *LARGE_STEP, instead("1e-20", str(h)))
 for h in COMPLEX:
-    mistake(derivative, *REAL_PART, instead(".imag", ".real"), instead("1e-20", str(h)))
+    add_mistake(derivative, *REAL_PART, instead(".imag", ".real"), instead("1e-20", str(h)))

@@ -1,10 +1,10 @@
 """Group normalisation and standardised weights, and their gradients."""
 
-from tinyvit.exercises.exercise import exercise, fit, lesson, visible_eps
+from tinyvit.exercises.exercise import exercise, lesson, require_fit, visible_eps
 
 
 def inputs(random, B, C, H, W, G):
-    fit(C % G == 0)
+    require_fit(C % G == 0)
     weight, bias = 1 + random.standard_normal(C), random.standard_normal(C)
     return 0.5 + 2 * random.standard_normal((B, C, H, W)), weight, bias, G, visible_eps(random)
 

@@ -23,7 +23,7 @@ CANCELLED = (
 
 @exercise(
     inputs, SIZES,
-    traps=(Case("rows whose mean is 10⁷", far_from_zero, usual=CANCELLED, tolerance=1e-6),),
+    traps=(Case("rows whose mean is 10⁷", far_from_zero, mistake=CANCELLED, tolerance=1e-6),),
 )
 def layernorm(x, weight, bias, eps):
     """Give every row of x mean 0 and variance 1 (ε is added to the variance), scale it by weight and shift it by bias.

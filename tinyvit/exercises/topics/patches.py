@@ -1,6 +1,6 @@
 """Images into patches, and the gradient."""
 
-from tinyvit.exercises.exercise import exercise, fit, lesson
+from tinyvit.exercises.exercise import exercise, lesson, require_fit
 
 
 def inputs(random, B, C, H, W, P, Q):
@@ -8,7 +8,7 @@ def inputs(random, B, C, H, W, P, Q):
 
 
 def backward_inputs(random, B, C, H, W, P, Q):
-    fit(H % P == W % Q == 0)
+    require_fit(H % P == W % Q == 0)
     return random.standard_normal((B, H * W // (P * Q), C * P * Q)), (P, Q), (H, W)
 
 

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, fit, lesson
+from tinyvit.exercises.exercise import exercise, lesson, require_fit
 
 
 def grid_inputs(random, B, R, C, D, p, s):
-    fit(s < p)
+    require_fit(s < p)
     return random.standard_normal((B, R * p, C * p, D)), p, s
 
 
 def window_inputs(random, B, R, C, D, p, s):
-    fit(s < p)
+    require_fit(s < p)
     return random.standard_normal((B * R * C, p * p, D)), (R * p, C * p), p, s
 
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.probe.explorer.live import weights, why_not_live
-from tinyvit.probe.explorer.numbers import exact, facts, numbers, shown
-from tinyvit.probe.explorer.packing import SHARES, SIGNED, layout, packed
+from tinyvit.probe.explorer.live import live_model, why_not_live
+from tinyvit.probe.explorer.numbers import as_float32, as_rgb, facts, numbers
+from tinyvit.probe.explorer.packing import SHARE_STEPS, SIGNED_STEPS, layout, pack
 
-LARGEST_PAGE = 5_000_000  # bytes: what a mail or a course's site takes
-LARGEST_LIVE_PAGE = 1_000_000
+MAX_PAGE_BYTES = 5_000_000  # bytes: what a mail or a course's site takes
+MAX_LIVE_PAGE_BYTES = 1_000_000
 STEPS = (
     "patches", "tokens", "norm", "attention", "mlp", "logits", "loss", "dtokens", "dattention", "dpixels", "rollout",
 )  # fmt: skip
@@ -54,22 +54,22 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
     Raises ValueError for another architecture, if not even one image fits, and if a number is not finite.
     """
     about = {
-        "model": facts(model), "classes": list(map(str, classes)), "shares": SHARES, "signed": SIGNED,
+        "model": facts(model), "classes": list(map(str, classes)), "shares": SHARE_STEPS, "signed": SIGNED_STEPS,
         "whyNotLive": why_not_live(model), "images": [],
     }  # fmt: skip
     live = about["whyNotLive"] is None
     if live:
-        about["live"] = weights(model, mean, std)
-    largest, page = largest or (LARGEST_LIVE_PAGE if live else LARGEST_PAGE), None
+        about["live"] = live_model(model, mean, std)
+    largest, page = largest or (MAX_LIVE_PAGE_BYTES if live else MAX_PAGE_BYTES), None
     for image, label, picture, name in zip(images, labels, pictures, names):
         loss, arrays = numbers(model, image, int(label), picture)
         prediction, attention = int(arrays["logits"].argmax()), arrays["attention"].shape
         if live:
-            arrays = {"picture": shown(picture), "pixels": exact(image)}
+            arrays = {"picture": as_rgb(picture), "pixels": as_float32(image)}
         about["layout"] = layout(arrays)
         entry = {"name": str(name), "label": int(label), "prediction": prediction, "loss": loss,
-                 "arrays": packed(arrays)}  # fmt: skip
-        longer = assembled(about | {"images": [*about["images"], entry]}, title)
+                 "arrays": pack(arrays)}  # fmt: skip
+        longer = assemble(about | {"images": [*about["images"], entry]}, title)
         size = len(longer.encode())
         if size > largest:
             break
@@ -84,7 +84,7 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
     return Explorer(page, len(about["images"]))
 
 
-def choose(probabilities, labels, count):
+def choose_images(probabilities, labels, count):
     """`count` rows of `probabilities` (n, K) with `labels` (n,), those worth looking at first.
 
     In turns: two that are recognised, of one class after the other, the first of each; then one that is not, the one
@@ -104,7 +104,7 @@ def choose(probabilities, labels, count):
     return chosen
 
 
-def assembled(about, title):
+def assemble(about, title):
     """The page's text around its numbers."""
     style, script = source("page.css"), "\n".join(source(f"{name}.js") for name in SCRIPTS)
     parts = {

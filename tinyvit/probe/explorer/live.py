@@ -4,12 +4,12 @@ import numpy as np
 
 from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
-from tinyvit.probe.explorer.packing import layout, packed
+from tinyvit.probe.explorer.packing import layout, pack
 
 ACTIVATIONS = "gelu", "gelu_tanh"  # those of page/vit.js
-MOST_PARAMETERS = 150_000          # 0.7 MB of the page
-MOST_MULTIPLICATIONS = 12_000_000  # of a forward: about 50 ms with its backward
-MOST_PIXELS = 4096                 # that can be drawn on, and stand in a link
+MAX_PARAMETERS = 150_000          # 0.7 MB of the page
+MAX_MULTIPLICATIONS = 12_000_000  # of a forward: about 50 ms with its backward
+MAX_PIXELS = 4096                 # that can be drawn on, and stand in a link
 
 
 def why_not_live(model):
@@ -19,20 +19,20 @@ def why_not_live(model):
     config, parameters = model.config, model.num_parameters()
     if config.activation not in ACTIVATIONS:
         return f"its activation is {config.activation}, and the page computes {' and '.join(ACTIVATIONS)}"
-    if parameters > MOST_PARAMETERS:
-        return f"it has {parameters:,} parameters, and the page has room for {MOST_PARAMETERS:,}"
+    if parameters > MAX_PARAMETERS:
+        return f"it has {parameters:,} parameters, and the page has room for {MAX_PARAMETERS:,}"
     height, width = as_pair(config.img_size)
-    if height * width > MOST_PIXELS:
-        return f"its images have {height * width:,} pixels, and the page has room for {MOST_PIXELS:,}"
+    if height * width > MAX_PIXELS:
+        return f"its images have {height * width:,} pixels, and the page has room for {MAX_PIXELS:,}"
     tokens = 1 + config.grid[0] * config.grid[1]
     multiplications = tokens * parameters + 2 * config.depth * tokens * tokens * config.embed_dim
-    if multiplications > MOST_MULTIPLICATIONS:
+    if multiplications > MAX_MULTIPLICATIONS:
         return (f"a forward takes {multiplications / 1e6:.0f} million multiplications, and a page answers at once to "
-                f"{MOST_MULTIPLICATIONS / 1e6:.0f} million")  # fmt: skip
+                f"{MAX_MULTIPLICATIONS / 1e6:.0f} million")  # fmt: skip
     return None
 
 
-def weights(model, mean, std):
+def live_model(model, mean, std):
     """What the page's `vit` takes, with the mean and standard deviation by which drawn pixels are normalised.
 
     The parameters, and positions that aren't learned, go into it as float32.
@@ -40,4 +40,4 @@ def weights(model, mean, std):
     arrays = {name: to_numpy(array).astype("<f4") for name, array in model.state_dict().items()}
     channels = model.config.in_chans
     mean, std = (np.broadcast_to(np.asarray(x, "float64").reshape(-1), channels).tolist() for x in (mean, std))
-    return {"weights": packed(arrays), "layout": layout(arrays), "eps": model.config.norm_eps, "mean": mean, "std": std}
+    return {"weights": pack(arrays), "layout": layout(arrays), "eps": model.config.norm_eps, "mean": mean, "std": std}

@@ -44,23 +44,23 @@ def numbers(model, image, label, picture):
             raise ValueError("the model computes numbers that are NaN or infinite, which can't be shown")
     rollout = np.stack([attention_rollout(seen.attention[:depth])[0] for depth in range(1, len(attention) + 1)])
 
-    arrays = {"picture": shown(picture), "pixels": exact(image), "dpixels": exact(dpixels)}
+    arrays = {"picture": as_rgb(picture), "pixels": as_float32(image), "dpixels": as_float32(dpixels)}
     for name, tokens in (("stream", stream), ("dstream", dstream)):
         arrays[name], arrays[f"{name}_largest"] = signed_codes(tokens, 2)
-        arrays[f"{name}_length"] = exact(np.linalg.norm(tokens, axis=-1))
+        arrays[f"{name}_length"] = as_float32(np.linalg.norm(tokens, axis=-1))
     arrays["attention"] = share_codes(attention)
     arrays["dattention"], arrays["dattention_largest"] = signed_codes(dattention, 2)
     arrays["rollout"] = share_codes(rollout)
-    arrays["logits"], arrays["dlogits"] = exact(seen.logits[0]), exact(dlogits[0])
-    arrays["probabilities"] = exact(seen.probabilities[0])
+    arrays["logits"], arrays["dlogits"] = as_float32(seen.logits[0]), as_float32(dlogits[0])
+    arrays["probabilities"] = as_float32(seen.probabilities[0])
     return seen.loss, arrays
 
 
-def exact(x):
+def as_float32(x):
     return np.asarray(x).astype("<f4")
 
 
-def shown(picture):
+def as_rgb(picture):
     """A picture uint8 (C, H, W) as red, green and blue (H, W, 3); what doesn't have three channels is shown in grey."""
     if len(picture) != 3:
         picture = np.repeat(picture.mean(0, keepdims=True).round().astype("uint8"), 3, axis=0)

@@ -5,13 +5,13 @@ import zlib
 
 import numpy as np
 
-SHARES = 4095  # codes of a share: 0.0244 % apart, for numbers that are shown in tenths of a percent
-SIGNED = 127   # codes on either side of zero
+SHARE_STEPS = 4095  # codes of a share: 0.0244 % apart, for numbers that are shown in tenths of a percent
+SIGNED_STEPS = 127   # codes on either side of zero
 
 
 def share_codes(shares):
     """uint16 codes of numbers from 0 to 1: shares ≈ codes / 4095, at most 0.5/4095 off."""
-    return np.round(np.asarray(shares, "float64") * SHARES).astype("<u2")
+    return np.round(np.asarray(shares, "float64") * SHARE_STEPS).astype("<u2")
 
 
 def signed_codes(x, axes):
@@ -22,16 +22,16 @@ def signed_codes(x, axes):
     x = np.asarray(x, "float64")
     over = tuple(range(-axes, 0))
     largest = np.abs(x).max(over, keepdims=True)
-    codes = np.round(x / np.where(largest > 0, largest, 1) * SIGNED).astype("int8")
+    codes = np.round(x / np.where(largest > 0, largest, 1) * SIGNED_STEPS).astype("int8")
     return codes, largest.squeeze(over).astype("<f4")
 
 
 def layout(arrays):
-    """[name, dtype, shape] of each array, in the order in which `packed` puts them."""
+    """[name, dtype, shape] of each array, in the order in which `pack` puts them."""
     return [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
 
 
-def packed(arrays):
+def pack(arrays):
     """All arrays as one text: the bytes of each, one array after the other, deflated, in base64.
 
     Of an array of several bytes a number, the first bytes of all numbers come first, then the second ones: what is

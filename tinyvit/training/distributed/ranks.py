@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tinyvit.backend import choose_device, library
-from tinyvit.launcher import started_in_parallel
+from tinyvit.launcher import rank_and_size
 from tinyvit.nn.buffers import BufferUpdate
 from tinyvit.training.distributed import mpi
 from tinyvit.training.distributed.nccl import Nccl
@@ -243,7 +243,7 @@ def launched(how="auto"):
 @cache
 def joined(how):
     """The `Ranks` as `launched` says."""
-    rank, size = started_in_parallel()
+    rank, size = rank_and_size()
     if how == "none" or (how == "auto" and size == 1):
         return ALONE
     try:
