@@ -47,8 +47,8 @@ class Layout:
     defaults          of the fields of config.json, as in Transformers
     shared_fields     their names of the fields that ours has, too, by our names
     names             (our name, configuration) -> names of the arrays of theirs that ours concatenates
-    to_config         (the shared fields by our names, all fields of config.json with num_classes and made_size, the size
-                      of images, arrays by name) -> our configuration; ValueError for what ours has no place for
+    to_config         (the shared fields by our names, all fields of config.json with num_classes and made_size, the
+                      size of images, arrays by name) -> our configuration; ValueError for what ours has no place for
     to_fields         our configuration -> the other fields of config.json; ValueError for what theirs has no place for
     model             prefix of Transformers' class names, followed by Model, or by `task` if there are classes
     spellings         patterns of names in Transformers 5, and the names in Transformers 4
