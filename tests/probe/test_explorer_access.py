@@ -106,11 +106,6 @@ def test_the_whole_page_is_used_by_keyboard_alone(page, made, expect):
     keys.press("ArrowLeft")
     expect(page.locator("#rollout-slider output")).to_have_text("2 of 3 blocks")
     assert page.locator("#rollout-slider input").get_attribute("aria-valuetext") == "2 of 3 blocks"
-    focus(page, "#rollout-slider button")
-    keys.press("Space")
-    expect(page.locator("#rollout-slider button")).to_have_text("Pause")
-    keys.press("Space")
-    expect(page.locator("#rollout-slider button")).to_have_text("Play")
 
 
 def focus(page, selector):

@@ -101,38 +101,6 @@ def test_numbers_on_the_patches_come_and_go(page, seen):
     assert numbers.last.is_visible()
 
 
-@pytest.mark.parametrize(("step", "values", "second"), [
-    ("tokens", [1, 2, 3], 1), ("rollout", [2, 3], 2), ("dtokens", [1, 0], 2), ("norm", [1, 2, 3, 4, 5, 6], 1),
-    ("mlp", [1, 2], 1),
-])  # fmt: skip
-def test_play_goes_through_the_blocks_stops_at_the_end_and_can_be_paused(page, expect, step, values, second):
-    page.clock.install(time=0)
-    page.clock.pause_at(3600)                                              # it goes on only by run_for
-    go_to(page, step)
-    slider, button = page.locator(f"#{step}-slider input"), page.locator(f"#{step}-slider button")
-    button.click()
-    if step in ("rollout", "mlp"):  # at the last block: playing starts again
-        expect(slider).to_have_value("1" if step == "rollout" else "0")
-    expect(button).to_have_text("Pause")
-    for number in values:
-        page.clock.run_for(900)
-        expect(slider).to_have_value(str(number))
-    expect(button).to_have_text("Play")
-    page.clock.run_for(5000)
-    expect(slider).to_have_value(str(values[-1]))
-    button.click()  # once more, from the beginning
-    page.clock.run_for(900)
-    expect(slider).to_have_value(str(second))
-    button.click()
-    page.clock.run_for(5000)
-    expect(slider).to_have_value(str(second))
-    button.click()
-    go_to(page, "patches")
-    page.clock.run_for(5000)
-    go_to(page, step)
-    expect(slider).to_have_value(str(second))
-
-
 # -- models of every kind ---------------------------------------------------------------------------------------------
 
 

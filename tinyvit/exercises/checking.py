@@ -104,7 +104,7 @@ def check_signature(exercise, function):
 
 
 def check_case(exercise, function, case, time_limit, seed, printed):
-    """Raise NotRight if the function is wrong on one set of inputs."""
+    """Raise WrongAnswer if the function is wrong on one set of inputs."""
     given, asked = exercise.draw(case, seed), []
     result = call(lambda *arguments: exercise.answer(function, arguments, asked), given, time_limit)
     printed.append(result.printed)
@@ -123,13 +123,13 @@ def check_case(exercise, function, case, time_limit, seed, printed):
     touched = changed_arguments(exercise.arguments, exercise.draw(case, seed), given)
     in_place, spoilt = (in_place_note(touched), ["inputs are changed in place"]) if touched else ([], [])
     try:
-        problems, alike, located = compare(exercise, case, result.value, seed)
+        problems, alike, locate = compare(exercise, case, result.value, seed)
     except UnusableOutput as problem:
         raise WrongAnswer(f"{problem}{on and f' That was{on}.'}", *in_place, mistakes=spoilt) from None
     if any(problems.values()):
         head = [f"Right on ordinary numbers; not right{on}."] if on else []
         found, mistakes = mistake_text(alike, len(problems)), mistake_names(alike)
-        located = [] if mistakes else located or find_slip(exercise, case, result.value, seed)
+        located = [] if mistakes else locate()
         paragraphs = *head, output_table(problems), *found, *located, *in_place
         raise WrongAnswer(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
     if touched:
@@ -137,37 +137,29 @@ def check_case(exercise, function, case, time_limit, seed, printed):
 
 
 def compare(exercise, case, value, seed):
-    """(the error of each output or None, mistakes that they look like, broken invariants); raises Unusable."""
+    """(the error of each output or None, mistakes that the wrong ones look like, a function that locates others).
+
+    That function returns sentences: a broken invariant, a step of the solution that, changed in one place, gives the
+    learner's numbers, or the only wrong output. Raises UnusableOutput as `outputs_of` does.
+    """
 
     def arguments():
         return exercise.draw(case, seed)
 
-    got, expected, problems = differences(exercise, case, value, seed)
-    wrong = [name for name, problem in problems.items() if problem]
-    if not wrong:
-        return problems, [], []
-    with np.errstate(all="ignore"):
-        alike = recognise(exercise, case, arguments, got, expected, wrong)
-        return problems, alike, [] if alike else broken_invariants(exercise, case, arguments(), got, expected, wrong)
+    def locate():
+        with np.errstate(all="ignore"):
+            found = broken_invariants(exercise, case, arguments(), got, expected, wrong)
+        found = found or find_slips(exercise, case, arguments, got, wrong)
+        return found or only_wrong_output(wrong, len(problems))
 
-
-def differences(exercise, case, value, seed):
-    """(outputs by name, the right ones, the error of each or None); raises Unusable as `outputs_of` does."""
     # The learner may have set NumPy to raise or warn on overflow; the comparison must do neither.
     with np.errstate(all="ignore"):
-        right = exercise.answer(exercise.right, exercise.draw(case, seed))
+        right = exercise.answer(exercise.right, arguments())
         got, expected = outputs_of(exercise, right, value), exercise.label_outputs(right)
-        errors = {name: describe_error(got[name], right, case.tolerance, exercise.entry)
-                  for name, right in expected.items()}  # fmt: skip
-        return got, expected, errors
-
-
-def find_slip(exercise, case, value, seed):
-    """Which step of the solution, changed in one place, gives the learner's numbers; or the output to look at."""
-    got, _, problems = differences(exercise, case, value, seed)
-    wrong = [name for name, problem in problems.items() if problem]
-    found = find_slips(exercise, case, lambda: exercise.draw(case, seed), got, wrong)
-    return found or only_wrong_output(wrong, len(problems))
+        problems = {name: describe_error(got[name], one, case.tolerance, exercise.entry)
+                    for name, one in expected.items()}  # fmt: skip
+        wrong = [name for name, problem in problems.items() if problem]
+        return problems, recognise(exercise, case, arguments, got, expected, wrong) if wrong else [], locate
 
 
 def exception_text(exercise, case, result, arguments):

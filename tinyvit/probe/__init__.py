@@ -12,7 +12,6 @@
     feature_maps  what the channels of a convolutional network make of an image
     equivariance  whether features move with the image
     mistakes      the images that it gets most wrong
-    reconstructions  images with hidden patches, and what a masked autoencoder guesses
     segments      the patches that a head picks out, and how well they cover an object
 
 Each question has a function that returns arrays, and one that draws them as a matplotlib Figure. Arrays of tokens
@@ -34,7 +33,6 @@ from tinyvit.probe.receptive import (
     receptive_side,
     trunk_of,
 )
-from tinyvit.probe.reconstructions import draw_reconstructions
 from tinyvit.probe.rollout import attention_rollout, draw_class_attention, draw_rollout, gradient_weighted_attention
 from tinyvit.probe.segments import attention_segments, draw_segments, overlap
 from tinyvit.probe.spectrum import draw_spectrum, fourier_spectrum

@@ -4,18 +4,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tinyvit.probe.distance import draw_attention_distance, mean_attention_distance, uniform_attention_distance
-from tinyvit.probe.feature_maps import draw_feature_maps, feature_maps, most_varied
-from tinyvit.probe.filters import draw_filter_components, filter_components, patch_filters
-from tinyvit.probe.maps import attention_maps, draw_attention_maps, draw_head_maps, head_maps, over_patches
-from tinyvit.probe.mistakes import draw_most_wrong, most_wrong
-from tinyvit.probe.norms import Norms, draw_norms, norms_by_layer
-from tinyvit.probe.positions import draw_position_similarity, patch_positions, position_similarity
-from tinyvit.probe.receptive import draw_receptive_fields, effective_receptive_field, receptive_side, trunk_of
-from tinyvit.probe.reconstructions import draw_reconstructions
-from tinyvit.probe.rollout import attention_rollout, draw_class_attention, draw_rollout, gradient_weighted_attention
-from tinyvit.probe.spectrum import draw_spectrum, fourier_spectrum
-from tinyvit.probe.trace import trace
+from tinyvit import probe
+from tinyvit.probe.pictures import image_rows
 
 RECEPTIVE_IMAGES = 8  # each takes one backward per layer
 MOST_WRONG_IMAGES = 16
@@ -63,7 +53,7 @@ class Inspection:
         Raises ValueError for a layer or a head that doesn't exist, and if the logits are NaN or infinite.
         """
         model, title = self.model, name
-        seen = trace(model, images)
+        seen = probe.trace(model, images)
         if not np.isfinite(seen.logits).all():
             raise ValueError(f"the logits of {name} are NaN or infinite: the weights are damaged or diverged")
         self.numbers["image"] = name
@@ -80,12 +70,12 @@ class Inspection:
             known = "" if label is None else f", label {label}"
             self.rows.append((name, f"predicted {predicted} ({100 * probability:.1f} %){known}"))
             if seen.attention is not None:
-                seen = trace(model, images, classes=[shown])
-        if trunk_of(model) is not None:
-            maps = {layer: channels[0] for layer, channels in feature_maps(model, seen).items()}
-            channels = {layer: most_varied(own).tolist() for layer, own in maps.items()}
+                seen = probe.trace(model, images, classes=[shown])
+        if probe.trunk_of(model) is not None:
+            maps = {layer: channels[0] for layer, channels in probe.feature_maps(model, seen).items()}
+            channels = {layer: probe.most_varied(own).tolist() for layer, own in maps.items()}
             self.add("features", "feature maps of each block: the channels that vary most",
-                     draw_feature_maps(maps, pixels, title=title), most_varied_channels=channels)  # fmt: skip
+                     probe.draw_feature_maps(maps, pixels, title=title), most_varied_channels=channels)  # fmt: skip
         chosen = {key: number for key, number in chosen.items() if number is not None}
         if seen.attention is not None:
             self.draw_attention(seen, pixels, title, shown, chosen)
@@ -100,46 +90,46 @@ class Inspection:
         query = "token" if model.pooling == "token" else "avg"
         caption = f"what the {model.first_token} takes from each patch"
         caption = "what all patches take from each, on average" if query == "avg" else caption
-        maps = attention_maps(seen.attention, grid, query, prefix)[:, 0]  # (L, H, rows, columns)
+        maps = probe.attention_maps(seen.attention, grid, query, prefix)[:, 0]  # (L, H, rows, columns)
         numbers = dict(zip(("layer", "head"), map(range, maps.shape)))
         for name, number in chosen.items():
             if number not in numbers[name]:
                 raise ValueError(f"there is no {name} {number}; the model has {len(numbers[name])}, counted from 0")
             numbers[name] = [number]
         ending, (layers, heads) = "".join(f"-{name}-{number}" for name, number in chosen.items()), numbers.values()
-        figure = draw_attention_maps(maps[np.ix_(layers, heads)], pixels, layers=layers, heads=heads,
+        figure = probe.draw_attention_maps(maps[np.ix_(layers, heads)], pixels, layers=layers, heads=heads,
                                      title=f"{title}\n{caption}")  # fmt: skip
         self.add(f"attention{ending}", f"{caption}, by layer and head", figure)
         if len(chosen) == 2:
-            own = head_maps(seen.attention[layers[0], 0, heads[0]], grid, prefix)
-            figure = draw_head_maps(own, title=f"{title}: layer {layers[0]}, head {heads[0]}")
+            own = probe.head_maps(seen.attention[layers[0], 0, heads[0]], grid, prefix)
+            figure = probe.draw_head_maps(own, title=f"{title}: layer {layers[0]}, head {heads[0]}")
             self.add(f"patches{ending}", "where each patch looks, by this head", figure)
-        rollout = over_patches(attention_rollout(seen.attention), grid, query, prefix)[0]
+        rollout = probe.over_patches(probe.attention_rollout(seen.attention), grid, query, prefix)[0]
         self.add("rollout", "attention rollout: what reaches the output from each patch",
-                 draw_rollout(rollout, pixels, title=f"{title}: attention rollout"),
+                 probe.draw_rollout(rollout, pixels, title=f"{title}: attention rollout"),
                  ("rollout", f"most from the patch in {place_of_largest(rollout)}: {100 * rollout.max():.1f} %"),
                  rollout=rollout.tolist())  # fmt: skip
         if shown is None:
             return
         name = self.classes[shown]
-        relevance = gradient_weighted_attention(seen.attention, seen.attention_gradients)
-        relevance = over_patches(relevance - np.eye(relevance.shape[-1]), grid, query, prefix)[0]
+        relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients)
+        relevance = probe.over_patches(relevance - np.eye(relevance.shape[-1]), grid, query, prefix)[0]
         strongest = f"most the patch in {place_of_largest(relevance)}" if relevance.any() else "no patch at all"
         self.add("class", f"gradient-weighted attention: the evidence for class {name}",
-                 draw_class_attention(relevance, pixels, title=f"{title}: the evidence for {name}"),
+                 probe.draw_class_attention(relevance, pixels, title=f"{title}: the evidence for {name}"),
                  (f"for {name}", strongest), class_attention=relevance.tolist())  # fmt: skip
 
     def draw_weights(self):
         """Draw the similarity of positions, and the principal components of the first filters."""
         with self.unless_impossible("positions"):
-            similarity = position_similarity(patch_positions(self.model), self.model.grid)
-            self.add("positions", "how alike the positions of patches are", draw_position_similarity(similarity),
+            similarity = probe.position_similarity(probe.patch_positions(self.model), self.model.grid)
+            self.add("positions", "how alike the positions of patches are", probe.draw_position_similarity(similarity),
                      position_similarity=similarity.tolist())  # fmt: skip
         with self.unless_impossible("filters"):
-            parts = filter_components(patch_filters(self.model))
+            parts = probe.filter_components(probe.patch_filters(self.model))
             count = with_count(len(parts.components), "principal component")
             self.add("filters", f"the first {count} of the filters that read the image",
-                     draw_filter_components(parts), filter_variance=parts.variance.tolist())  # fmt: skip
+                     probe.draw_filter_components(parts), filter_variance=parts.variance.tolist())  # fmt: skip
 
     def draw_means(self, images, labels):
         """Draw means over normalised images (n, C, H, W): how far features and heads look, how fine features are, and
@@ -147,30 +137,30 @@ class Inspection:
         model, count = self.model, len(images)
         with self.unless_impossible("receptive"):
             some = images[evenly_spaced(RECEPTIVE_IMAGES, count)]
-            fields = effective_receptive_field(model, some)
+            fields = probe.effective_receptive_field(model, some)
+            sides = {name: float(probe.receptive_side(own)) for name, own in fields.items()}
             self.add("receptive", f"how far the features in the middle see; mean of {with_count(len(some), 'image')}",
-                     draw_receptive_fields(fields),
-                     receptive_field={name: float(receptive_side(own)) for name, own in fields.items()})  # fmt: skip
+                     probe.draw_receptive_fields(fields), receptive_field=sides)  # fmt: skip
         self.numbers["images"] = count
         patch = tuple(side // patches for side, patches in zip(model.image_shape[1:], model.grid or (1, 1)))
         distances, amplitudes, norms = [], [], []
         for row in range(count):  # one at a time: a large model's trace takes hundreds of megabytes an image
             one = slice(row, row + 1)
-            seen = trace(model, images[one], None if self.no_classes else labels[one])
+            seen = probe.trace(model, images[one], None if self.no_classes else labels[one])
             if seen.attention is not None:
-                distances.append(mean_attention_distance(seen.attention, seen.grid, patch, seen.prefix))
+                distances.append(probe.mean_attention_distance(seen.attention, seen.grid, patch, seen.prefix))
             with self.unless_impossible("spectrum", "norms"):
-                frequencies, amplitude = fourier_spectrum(seen.residual_stream, seen.grid, seen.prefix)
+                frequencies, amplitude = probe.fourier_spectrum(seen.residual_stream, seen.grid, seen.prefix)
                 amplitudes.append(amplitude)
-                norms.append(norms_by_layer(seen))
+                norms.append(probe.norms_by_layer(seen))
             if not distances and not norms:  # nor of any other image
                 break
         over = f"mean of {count} images" if count > 1 else "of one image"
         if distances:
             distance = np.concatenate(distances, 1).mean(1)
-            uniform = uniform_attention_distance(model.grid, patch)
+            uniform = probe.uniform_attention_distance(model.grid, patch)
             self.add("distance", f"how far each head looks, in pixels; {over}",
-                     draw_attention_distance(distance, uniform), uniform_attention_distance=uniform,
+                     probe.draw_attention_distance(distance, uniform), uniform_attention_distance=uniform,
                      attention_distance=np.where(np.isnan(distance), None, distance).tolist())  # fmt: skip
         else:
             self.left_out["distance"] = no_attention(model)
@@ -181,19 +171,19 @@ class Inspection:
         else:
             amplitude = np.concatenate(amplitudes, 1).mean(1)  # (L+1, F)
             self.add("spectrum", f"how fine the feature maps are, by depth; {over}",
-                     draw_spectrum(frequencies, amplitude),
+                     probe.draw_spectrum(frequencies, amplitude),
                      spectrum={"frequencies": frequencies.tolist(), "log_amplitudes": amplitude.tolist()})  # fmt: skip
-        norms = Norms(*(None if part[0] is None else np.mean(part, 0) for part in zip(*norms)))
+        norms = probe.Norms(*(None if part[0] is None else np.mean(part, 0) for part in zip(*norms)))
         of = "activations" if self.no_classes else "activations and gradients"
         numbers = {name: (part.mean(-1) if part.ndim > 1 else part).tolist()
                    for name, part in norms._asdict().items() if part is not None}  # fmt: skip
-        self.add("norms", f"norms of {of} by layer; {over}", draw_norms(norms), norms=numbers)
+        self.add("norms", f"norms of {of} by layer; {over}", probe.draw_norms(norms), norms=numbers)
         if self.no_classes:
             self.left_out["gradients"] = self.no_classes
 
     def draw_reconstructions(self, rows, pixels):
         """Draw images, pixels from 0 to 1: three arrays (n, C, H, W), the original, the visible patches, and a
-        decoder's guesses in the gaps.
+        decoder's guesses in the gaps, as He et al. 2022, "Masked autoencoders are scalable vision learners", figure 2.
 
         rows   the numbers of these test images
         """
@@ -201,13 +191,13 @@ class Inspection:
         error = float(((guessed - original) ** 2).mean() ** 0.5)
         count = with_count(len(rows), "test image")
         self.add("reconstructions", f"{count}: the original, what the encoder sees, and what the decoder guesses",
-                 draw_reconstructions(original, visible, guessed),
+                 image_rows([("original", original), ("seen", visible), ("guessed", guessed)]),
                  ("reconstruction", f"off by {100 * error:.1f} % of a fully lit pixel (root of the mean square)"),
                  reconstructed=rows.tolist())  # fmt: skip
 
     def draw_mistakes(self, logits, labels, images, scale):
         """Draw those of the images (n, C, H, W), pixels from 0 to `scale`, whose logits (n, K) are most wrong."""
-        worst, wrong = most_wrong(logits, labels, MOST_WRONG_IMAGES), int((logits.argmax(1) != labels).sum())
+        worst, wrong = probe.most_wrong(logits, labels, MOST_WRONG_IMAGES), int((logits.argmax(1) != labels).sum())
         names = self.classes
         entries = [
             {"image": int(row), "label": names[label], "predicted": names[taken], "loss": float(loss),
@@ -216,7 +206,7 @@ class Inspection:
         ]  # fmt: skip
         largest = with_count(len(entries), "test image")
         self.add("most-wrong", f"the {largest} with the largest loss of {wrong:,} that are wrong",
-                 draw_most_wrong(images[worst.rows] / scale, worst, names),
+                 probe.draw_most_wrong(images[worst.rows] / scale, worst, names),
                  ("wrong", f"{wrong:,} of {len(labels):,} test images"), wrong=wrong, most_wrong=entries)  # fmt: skip
 
 

@@ -56,15 +56,13 @@ def draw_attention_maps(maps, image, *, layers=None, heads=None, title=""):
     All panels share one colour scale, which goes with the square root of the share.
     """
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
     L, H = maps.shape[:2]
     layers, heads = layers or range(L), heads or range(H)
     side = float(np.clip(min(11 / H, 14 / L), 0.9, 1.8)) if L * H > 1 else 3.5                     # inches
     width = max(4.0, H * side + 1.1)
-    figure = Figure(figsize=(width, L * side + 0.8), layout="compressed")
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0, hspace=0)
-    panels = figure.subplots(L, H, squeeze=False)
+    figure, panels = new_figure(width, L * side + 0.8, L, H, squeeze=False)
+    figure.set_layout_engine("compressed", w_pad=0.03, h_pad=0.03, wspace=0, hspace=0)
     norm = PowerNorm(0.5, 0, float(maps.max()) or 1)
     for i, layer in enumerate(layers):
         for j, head in enumerate(heads):

@@ -125,19 +125,16 @@ function neighbour(by) {
 
 function makeSliders() {
   const { depth } = model;
-  const slider = (step, options) => {
-    const field = SLIDERS[step];
-    return [step, new Slider(byId(`${step}-slider`), {
-      value: state[field], onChange: (value) => changed({ [field]: value }), ...options,
-    })];
-  };
+  const slider = (step, options) => [step, new Slider(byId(`${step}-slider`), {
+    onChange: (value) => changed({ [SLIDERS[step]]: value }), ...options,
+  })];
   const made = [
     slider("tokens", { least: 0, most: depth, name: "Tokens", label: afterBlocks }),
     slider("rollout", { least: 1, most: depth, name: "Through", label: (count) => `${count} of ${depth} blocks` }),
-    slider("dtokens", { least: 0, most: depth, name: "Gradient", label: afterBlocks, backwards: true }),
+    slider("dtokens", { least: 0, most: depth, name: "Gradient", label: afterBlocks }),
   ];
   if (live) {
-    const label = (i) => (arrays ? normAt(arrays, i).said : "");
+    const label = (i) => normAt(arrays, i).said;
     made.push(slider("norm", { least: 0, most: 2 * depth, name: "Layer norm", label }));
     made.push(slider("mlp", { least: 0, most: depth - 1, name: "MLP of", label: blockName }));
   }
@@ -171,10 +168,7 @@ function draw() {
     element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrows)" }));
   byId("back").disabled = place === 0;
   byId("next").disabled = place === chain.length - 1;
-  for (const [step, slider] of Object.entries(sliders)) {
-    if (step !== state.step) slider.pause();
-    slider.set(state[SLIDERS[step]]);
-  }
+  for (const [step, slider] of Object.entries(sliders)) slider.set(state[SLIDERS[step]]);
   const map = MAPS[state.step](arrays, state);
   stage.draw(arrays, map);
   drawing?.draw();
