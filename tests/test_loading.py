@@ -68,7 +68,7 @@ def test_the_weights_file_of_a_run_is_loaded_as_the_run_and_no_other_file_of_it(
     same_logits(model, load_trained(run, model.device).model)
     (best,) = (run / "checkpoints").glob("best-*.safetensors")
     for file in (best, best.parent, run / "summary.json"):
-        with pytest.raises(ValueError, match=f"{file.name} is part of a run; give its folder {run}, with best=True"):
+        with pytest.raises(ValueError, match=f"{file.name} is part of a run; pass its folder {run}, with best=True"):
             tinyvit.load(file)
 
 

@@ -1,7 +1,7 @@
-"""Files and folders that are complete or absent whenever the process dies, locks, and manifests of SHA256.
+"""Atomic writes of files and folders, locks, and manifests of SHA256.
 
-Whatever is written is first made in a hidden folder beside its place, under a name of its own, and renamed when it is
-complete and on the disk. Two processes that write the same file never share a temporary one.
+Everything is first written into a hidden folder of its own beside its place, and renamed when it is complete and on the
+disk: whenever the process dies, a file is there as a whole or not at all.
 """
 
 import hashlib
@@ -138,7 +138,7 @@ def tidy(parent):
 
 
 def sync(path):
-    """Have a file, or the names in a folder, on the disk; left to the system where that isn't POSIX."""
+    """Flush a file, or the entries of a folder, to the disk; does nothing on a system that isn't POSIX."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)
         try:

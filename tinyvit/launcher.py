@@ -1,4 +1,4 @@
-"""What the environment says of an `mpiexec` or `srun` that has started this process. MPI isn't loaded for that."""
+"""Reads this process's rank from the environment that `mpiexec` or `srun` sets. MPI isn't loaded for that."""
 
 import os
 

@@ -58,7 +58,7 @@ def run_of(path):
     for folder in (path.parent, path.parent.parent):
         if path.exists() and is_run(folder):
             if path != folder / "model.safetensors":
-                raise ValueError(f"{path} is part of a run; give its folder {folder}, with best=True for its best")
+                raise ValueError(f"{path} is part of a run; pass its folder {folder}, with best=True for its best")
             return folder
     return None
 

@@ -1,4 +1,4 @@
-"""The same work timed side by side: tinyvit at each level of its kernels, and PyTorch if it is installed.
+"""Benchmarks: tinyvit at each level of its kernels and, if it is installed, PyTorch, timed side by side.
 
     cases.py        what is computed: named models and batches, and how many multiply-adds that takes
     steps.py        one step of a case in tinyvit; torch_steps.py: the same in PyTorch, whose models are timm's

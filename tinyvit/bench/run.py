@@ -98,7 +98,7 @@ class Player:
 
     @property
     def values(self):
-        """What the steps returned, likewise: a loss, or the rate of matrix products."""
+        """The number that the steps of each round returned: a loss, or the rate of matrix products."""
         return [value for _, value, _ in self.answers[2:]]
 
 

@@ -94,7 +94,7 @@ def batch(case, precision):
 
 
 def arrays(case, precision):
-    """What an operation takes: arrays with a row a sample, those that samples share, and the gradient of its result.
+    """Inputs of an operation: arrays with a row per sample, those that samples share, and the gradient of its result.
 
     Attention: queries, keys and values (B, H, N, d) and the gradient, views of what the layers around attention leave,
     (B, N, 3, H, d) and (B, N, H, d); shared is a bias (H, N, N), if it has one. A convolution: images (B, C, H, W);

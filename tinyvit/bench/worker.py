@@ -13,8 +13,8 @@ WARM_UP_STEPS = 2  # to warm up: the first allocates, the second finds everythin
 
 
 def serve(pipe, contestant, case, threads, seconds):
-    """Send (what `progress` of the same arguments yields, None), each when told to go on, or (None, why not), until the
-    other end is closed."""
+    """Send (answer, None) for each answer of `progress`, after a message for each but the first; or (None, error).
+    Ends when the pipe is closed."""
     os.environ["TINYVIT_THREADS"] = str(threads)  # of which a step on a small batch takes fewer
     os.dup2(2, 1)  # whatever a library prints is not a result
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which closes the pipe

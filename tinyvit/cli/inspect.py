@@ -50,11 +50,11 @@ class Inspect(ModelOptions):
     head: int | None = None
     """Draw the attention of this head only, from 0; with --layer, too, also where each of its patches looks."""
     class_: Annotated[str | None, arg(name="class")] = None
-    """The class whose evidence is shown, by its name or number; by default what the image is taken for."""
+    """The class whose evidence is shown, by its name or number; by default the predicted one."""
     images: int | None = None
-    """Test images that means are taken over, by default 64; with --html, those in the page, by default 12."""
+    """Number of test images to average over, by default 64; with --html, of those in the page, by default 12."""
     reconstructions: int | None = None
-    """Test images that are shown with patches hidden and guessed, for a run of the task mae; by default 8."""
+    """Number of test images to reconstruct from a part of their patches, for a run of the task mae; by default 8."""
     data_dir: str | None = None
     """Folder or archive with the data; by default the one that the run was trained with."""
 

@@ -4,8 +4,8 @@ The function runs in a daemon thread, since that works wherever notebooks do. `s
 thread alone, and Windows has none. A second process could be killed for certain, but functions that were typed into a
 notebook can't be pickled to it, and the fork of a kernel with threads can hang. When the time is up, an exception is
 raised in the thread, at the next line of Python that it comes to: an endless loop ends, and takes no processor
-afterwards. What waits inside one call of C is left behind, and ends with the process. The one thing that no thread is
-saved from is such a call that keeps the interpreter's lock, as 10**10**9 does.
+afterwards. A call of C that blocks is abandoned, and ends with the process. A call of C that holds the interpreter's
+lock, as 10**10**9 does, can't be interrupted at all.
 """
 
 import contextvars

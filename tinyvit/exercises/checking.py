@@ -89,7 +89,7 @@ def check(name, function, time_limit=5.0, seed=0):
 
 
 def check_signature(exercise, function):
-    """Raise NotRight if the function can't take the exercise's arguments."""
+    """Raise WrongAnswer if the function can't take the exercise's arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # functions written in C have no signature
@@ -262,7 +262,7 @@ def mistake_names(alike):
 
 
 def printed_text(printed):
-    """What the function printed in the first call that printed anything."""
+    """Paragraphs with the function's output, from the first call that printed anything."""
     text = next((text for text in printed if text.strip()), "")
     lines = text.rstrip().splitlines()
     shown = "\n".join([*lines[:MAX_PRINTED_LINES], *(["…"] if len(lines) > MAX_PRINTED_LINES else [])])

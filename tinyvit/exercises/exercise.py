@@ -159,7 +159,7 @@ class Exercise:
         return case.inputs(Key(seed, path=f"exercises.{self.name}.{case.title}").generator())
 
     def name_outputs(self, value):
-        """What a function returned, by the names of the outputs."""
+        """The value that a function returned, as outputs by name."""
         return dict(zip(self.returns, value if len(self.returns) > 1 else (value,)))
 
     def label_outputs(self, value):

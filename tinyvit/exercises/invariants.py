@@ -1,4 +1,4 @@
-"""Says what must hold for a right answer and doesn't for this one, where no mistake is recognised.
+"""Locates an error by invariants of the right answer, where no mistake is recognised.
 
 A softmax's gradient adds up to 0 over a row, whatever came in: if a learner's doesn't, the path through the sum is
 wrong. What holds is written down for each exercise; and the shape of the error itself says where to look.
@@ -24,7 +24,7 @@ def broken_invariants(exercise, case, arguments, got, expected, names):
 
 
 def only_wrong_output(names, outputs):
-    """Where to look if one of several outputs is wrong, or one part of a dict: what the others need is right."""
+    """A sentence if only one of several outputs, or of a dict's entries, is wrong: what the others need is right."""
     if len(names) != 1 or outputs < 2:
         return []
     return [

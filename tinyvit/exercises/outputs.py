@@ -11,7 +11,7 @@ class UnusableOutput(Exception):
 
 
 def outputs_of(exercise, expected, value):
-    """The outputs as arrays by name; raises Unusable if the number of values or a type is wrong.
+    """The outputs as arrays by name; raises UnusableOutput if the number of values or a type is wrong.
 
     expected   what the solution returns for the same arguments
     """

@@ -42,7 +42,7 @@ class BrokenFunction(Exception):
 
 
 class LineDisplay:
-    """What a training prints: a line for each evaluation. In the place of `tinyvit.training.display.Display`."""
+    """Prints a line for each evaluation of a training, in place of `tinyvit.training.display.Display`."""
 
     def __init__(self, whose):
         self.whose = whose
@@ -202,7 +202,7 @@ def model_sizes(model):
 
 
 def call_function(function, *arguments):
-    """What the learner's function returns; raises Broken if it fails."""
+    """The value that the learner's function returns; raises BrokenFunction if it fails."""
     try:
         return function(*arguments)
     except Exception as error:

@@ -123,7 +123,7 @@ def variables(function):
 
 
 def step_changes(function, parent, node, line):
-    """What may stand in the place of an expression; `line` says whether it is all that a line computes."""
+    """Replacements of an expression; `line` says whether it is all that a line computes."""
     return [*alternatives(node), *(additions(node, variables(function)) if line else ())]
 
 

@@ -93,7 +93,7 @@ def expected_steps(name, seed=0):
 
 
 def collect(mine, arguments, given):
-    """Put what the learner's function returns or yields into `given`; raises Stopped if it is of another form."""
+    """Put what the learner's function returns or yields into `given`; raises UnusableSteps if it is of another form."""
     value = mine(*arguments)
     if isinstance(value, Mapping):
         given.update(value)

@@ -14,7 +14,7 @@ def global_norm(model):
 
 
 def trainable_slices(storage):
-    """The longest stretches of the flat arrays that are trained, however they are treated: slices."""
+    """Slices of the flat arrays that are trained; adjacent ones are joined, whatever their decay and learning rate."""
     found = []
     for where, trainable, *_ in storage.segments():
         if trainable and found and found[-1].stop == where.start:
@@ -38,9 +38,9 @@ def clip_by_global_norm(model, max_norm):
 
 
 def clip_by_each_norm(model, max_norm):
-    """Scale the gradient of each trainable parameter likewise, by its own norm, in place.
+    """Scale the gradient of each trainable parameter by max_norm / max(its norm, max_norm), in place.
 
-    Returns the global norm before that. Caron et al. 2021 clip like this in their code.
+    Returns the global norm before clipping. The code of Caron et al. 2021 clips like this.
     """
     norm = global_norm(model)
     for parameter in model.parameters():

@@ -50,7 +50,7 @@ class EMA:
                 move_average(e, theta, 1 - d)  # d e + (1 − d) θ, but exact where θ = e
 
     def update_on_device(self, theta, where):
-        """The same on a GPU, where t and d are scalars there."""
+        """Update the average on a GPU, where t and d are scalars on the device."""
         xp, e, t = array_module(theta), self.average, self.t
         self.t = t + where
         share = xp.maximum(9 / (10 + t), 1 - self.decay) if self.warmup else 1 - self.decay  # 1 − d
@@ -58,7 +58,7 @@ class EMA:
         move_average(e, theta, alpha.astype(e.dtype))
 
     def rebind(self):
-        """Go on with the model after its `to`, new parameters from their present values on. Returns the average."""
+        """Follow the model after its `to`; new parameters start from their present values. Returns the average."""
         before, self.storage = self.storage, own_storage(self.model)
         if self.storage is not before:
             with self.storage.on_device():

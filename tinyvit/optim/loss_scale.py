@@ -29,7 +29,7 @@ class LossScale:
     def update(self, applied):
         """Adapt to whether a step was taken; returns whether it was skipped at a scale that can still fall.
 
-        At 1, the lowest scale, an infinite loss or gradient isn't the scale's doing.
+        At 1, the lowest scale, an infinite loss or gradient isn't caused by the scale.
         """
         xp = array_module(applied)
         grown = self.good + 1 >= GROWTH_INTERVAL_STEPS

@@ -65,9 +65,9 @@ class Optimizer:
                 array_module(array).copyto(array, old, where=~where)
 
     def rebind(self):
-        """Go on with the model after its `to`: keep what is remembered of the parameters that it still has.
+        """Follow the model after its `to`: keep the state of the parameters that it still has.
 
-        New parameters begin with zeros. Returns the optimizer.
+        The state of new parameters starts at zero. Returns the optimizer.
         """
         before, self.storage = self.storage, own_storage(self.model)
         if self.storage is not before:

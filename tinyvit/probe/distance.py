@@ -1,4 +1,4 @@
-"""How far each head looks."""
+"""Mean attention distance of each head."""
 
 import numpy as np
 
@@ -15,17 +15,16 @@ def patch_distances(grid, patch_size):
 def mean_attention_distance(attention, grid, patch_size, prefix=1):
     """How far the patches look, in pixels: (L, B, H), a mean weighted by the attention for each image.
 
-        distance = Σᵢⱼ Aᵢⱼ dᵢⱼ / Σᵢⱼ Aᵢⱼ      over all patches i that ask and patches j that answer
+        distance = Σᵢⱼ Aᵢⱼ dᵢⱼ / Σᵢⱼ Aᵢⱼ      over all query patches i and key patches j
 
     attention (L, B, H, T, T); d is `patch_distances`. The first `prefix` tokens have no place and are left out; a head
     that looks at nothing else has no distance, NaN. `.mean(1)` is the mean over the images.
 
-    The mean is one over all pairs of patches, so a patch counts by what it gives to patches: of the distances of single
-    patches, Σⱼ Aᵢⱼ dᵢⱼ / Σⱼ Aᵢⱼ, it is the mean weighted by Σⱼ Aᵢⱼ, that is by 1 less what patch i gives to the class
-    token. The plain mean of those, patch by patch, is the same where all patches give the class token the same share,
-    and else another number. Dosovitskiy et al. 2021, section 4.5, figure 7 on the right, and appendix D.7, figure 11,
-    average "the distance between the query pixel and all other pixels, weighted by the attention weight", and don't
-    say how several queries, or the class token, come into it.
+    The mean is over all pairs of patches, so query i counts with the weight Σⱼ Aᵢⱼ, which is 1 less its attention to
+    the class token. The plain mean over queries of Σⱼ Aᵢⱼ dᵢⱼ / Σⱼ Aᵢⱼ is equal if all queries give the class token
+    the same weight, and differs otherwise. Dosovitskiy et al. 2021, section 4.5, figure 7 on the right, and appendix
+    D.7, figure 11, average "the distance between the query pixel and all other pixels, weighted by the attention
+    weight", and don't say how several queries, or the class token, are averaged.
 
     Raises ValueError for attention that doesn't fit the grid.
     """

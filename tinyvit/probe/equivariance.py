@@ -1,4 +1,4 @@
-"""Whether features move with what they are features of."""
+"""Equivariance of features to shifts of the image."""
 
 import numpy as np
 
@@ -6,16 +6,15 @@ from tinyvit.backend import to_numpy
 
 
 def equivariance_error(f, images, shift, margin=0):
-    """How far `f` is from moving with the image, for each image: (B,).
+    """The equivariance error of `f`, for each image: (B,).
 
         error = ‖f(T x) − T f(x)‖ / ‖f(x)‖        T shifts by `shift` = (rows, columns) pixels
 
-    f gives feature maps (B, C, H', W') for images x (B, C, H, W), whose sides are multiples of H' and W': on maps, T
-    shifts by as many positions as the same distance is there. Anything else that f gives, such as logits (B, K), has
-    no places, and T leaves it as it is: the error is then how far f is from invariant. Shifts are cyclic: what leaves
-    an image at one side comes in at the other. 0 for what moves with the image exactly.
+    f returns feature maps (B, C, H', W') for images x (B, C, H, W), whose sides are multiples of H' and W': T shifts
+    maps by the same distance, in positions. Other results, such as logits (B, K), have no positions, and T leaves them
+    unchanged: the error is then that of invariance. Shifts are cyclic. An exactly equivariant f has the error 0.
 
-    margin   positions at each edge of the maps that don't count, because they see where the image ends
+    margin   positions at each edge of the maps that don't count, because they depend on the image's border
 
     Raises ValueError for a shift that is no whole number of positions on the maps, and a margin that leaves none.
     """

@@ -1,4 +1,4 @@
-"""What the channels of a convolutional network make of an image."""
+"""Feature maps of convolutional networks."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MAX_CHANNELS = 8  # channels shown of each layer
 
 
 def feature_maps(model, trace):
-    """The feature maps of each block of a ResNet, or of a hybrid's stem, {name: (B, C, H, W)}, out of a `Trace`.
+    """The feature maps of each block of a ResNet, or of a hybrid's stem, in a `Trace`: {name: (B, C, H, W)}.
 
     Raises ValueError for a model without a convolutional network.
     """

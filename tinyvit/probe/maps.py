@@ -1,4 +1,4 @@
-"""Where each head looks."""
+"""Attention maps of each head."""
 
 import numpy as np
 
@@ -11,10 +11,10 @@ def over_patches(weights, grid, query="token", prefix=1):
     weights[…, i, j] says how much token i takes from token j; after the first `prefix` tokens, such as the class token,
     come the patches of the grid (rows, columns), row by row.
 
-    query   who reads: "token", the first token; "avg", the mean over all patches, as a head without class token
-            does; or the number of a token
+    query   "token", the first token; "avg", the mean over all patches, as a head without class token reads; or the
+            number of a token
 
-    Raises ValueError for weights that don't fit the grid, and for a reader that doesn't exist.
+    Raises ValueError for weights that don't fit the grid, and for a query that doesn't exist.
     """
     rows, columns = grid
     count = prefix + rows * columns

@@ -1,4 +1,4 @@
-"""How large activations and gradients are, layer by layer."""
+"""Norms of activations and gradients, layer by layer."""
 
 from typing import NamedTuple
 

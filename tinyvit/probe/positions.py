@@ -29,8 +29,8 @@ def position_similarity(positions, grid):
 
         s[r, c, r′, c′] = p[r, c] · p[r′, c′] / (‖p[r, c]‖ ‖p[r′, c′]‖)
 
-    positions (N, D), row by row of the grid (rows, columns), as `patch_positions` gives them. From −1 to 1; one that
-    is zero is like no other, 0. Dosovitskiy et al. 2021, section 4.5, figure 7 in the middle.
+    positions (N, D), row by row of the grid (rows, columns), as `patch_positions` returns them. From −1 to 1; 0 for a
+    position that is zero. Dosovitskiy et al. 2021, section 4.5, figure 7 in the middle.
 
     Raises ValueError for another number of positions than the grid has patches.
     """

@@ -1,4 +1,4 @@
-"""How far around its place a feature sees."""
+"""Effective receptive fields of features."""
 
 import numpy as np
 

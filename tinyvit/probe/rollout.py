@@ -10,8 +10,8 @@ def attention_rollout(attention):
 
         Âₗ = ½ (mean over heads of Aₗ) + ½ I       R = Â_L ⋯ Â₂ Â₁
 
-    attention (L, B, H, N, N); the ½ I is the residual connection. The rows of R add up to 1. It says what could flow,
-    for all classes alike; see `gradient_weighted_attention` for one of them.
+    attention (L, B, H, N, N); the ½ I is the residual connection. The rows of R add up to 1. R doesn't depend on a
+    class; `gradient_weighted_attention` does.
     Abnar & Zuidema 2020, "Quantifying attention flow in transformers", section 3.
     """
     _, B, _, N, _ = attention.shape
@@ -28,7 +28,7 @@ def gradient_weighted_attention(attention, attention_gradients):
         Āₗ = mean over heads of max(0, ∇Aₗ ⊙ Aₗ)       R = I, then for each layer from the first R ← R + Āₗ R
 
     attention and its gradient are (L, B, H, N, N), of `trace(model, images, classes=classes)`: the gradient is that of
-    the logit of each image's class. R − I is what was added to what every token knew of itself.
+    the logit of each image's class. R − I is the relevance without each token's own.
     Chefer, Gur & Wolf 2021, "Generic attention-model explainability for interpreting bi-modal and encoder-decoder
     transformers", eqs. 5 and 6.
 

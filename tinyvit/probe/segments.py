@@ -11,9 +11,9 @@ MASS_FRACTION = 0.6  # of the attention, that the patches of a segment hold toge
 
 
 def attention_segments(maps, mass=MASS_FRACTION):
-    """Of each map (…, rows, columns) the fewest patches that hold the share `mass` of it together: bools of its shape.
+    """The fewest patches of each map (…, rows, columns) that hold at least the share `mass` of it: bools of its shape.
 
-    maps   such as those of `attention_maps`: how much the class token takes from each patch
+    maps   such as those of `attention_maps`: the class token's attention to each patch
     """
     flat = maps.reshape(*maps.shape[:-2], -1)
     order = np.argsort(-flat, axis=-1, kind="stable")

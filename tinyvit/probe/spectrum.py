@@ -1,4 +1,4 @@
-"""How fine the features are, by depth."""
+"""Fourier spectra of features, by depth."""
 
 import numpy as np
 

@@ -63,7 +63,7 @@ class Grades:
         return "\n".join([f"{'exercise':<{width}}  score", *rows, total])
 
     def as_json(self):
-        """What `--json` prints."""
+        """The object that `--json` prints."""
         return {"score": self.score, **asdict(self)}
 
 
@@ -150,7 +150,7 @@ def run_worker(order):
 
 
 def first_error(exercise, seed, outputs, complete):
-    """What is wrong with the first wrong output, in a line; None if all that came back are right.
+    """The error in the first wrong output, in a line; None if all outputs that came back are right.
 
     complete   whether all must have come back
     """

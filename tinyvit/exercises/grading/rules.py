@@ -1,4 +1,4 @@
-"""What a graded solution may use."""
+"""Modules, names and attributes that a graded solution may use."""
 
 MODULES = frozenset({
     "abc", "bisect", "cmath", "collections", "collections.abc", "copy", "dataclasses", "enum", "fractions", "functools",

@@ -30,7 +30,7 @@ class Statement(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a submission has for one exercise.
+    """A submission's code for one exercise.
 
     source       the code that is run
     expression   the one in it that gives the function

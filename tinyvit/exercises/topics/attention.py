@@ -10,7 +10,7 @@ def inputs(random, B, H, M, N, d, e):
 
 
 def large_scores(random):
-    """Of queries and keys with a part in common: the scores of a query differ by little, and are all near 1000."""
+    """Queries and keys with a part in common: the scores of a query differ by little, and are all near 1000."""
     q, k, v = inputs(random, 1, 2, 3, 4, 4, 5)
     q[..., 0], k[..., 0] = 2000.0, 1.0
     return q, k, v

@@ -105,7 +105,7 @@ def choose_images(probabilities, labels, count):
 
 
 def assemble(about, title):
-    """The page's text around its numbers."""
+    """The page's HTML, with its numbers in it."""
     style, script = source("page.css"), "\n".join(source(f"{name}.js") for name in SCRIPTS)
     parts = {
         "TITLE": html.escape(title),
@@ -115,12 +115,12 @@ def assemble(about, title):
         "NUMBERS": f'<script type="application/json" id="numbers">{json_in_html(about)}</script>',
         "SCRIPT": f'<script type="module">{script}</script>',
     }
-    # In one pass, so that nothing that is put in is taken for a place to put something in.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda place: parts[place[1]], source("page.html"))
+    # In one pass, so that inserted text isn't searched for placeholders.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda placeholder: parts[placeholder[1]], source("page.html"))
 
 
 def digest(text):
-    """By which the page's security policy knows its own style and script, and lets no other run."""
+    """The hash by which the page's security policy allows its own style and script, and no others."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""What the page needs to compute a model itself, and which models it can't."""
+"""Decides whether the page can compute a model itself, and packs the model for it."""
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def why_not_live(model):
 
 
 def live_model(model, mean, std):
-    """What the page's `vit` takes, with the mean and standard deviation by which drawn pixels are normalised.
+    """The model for the page's `vit`, with the mean and standard deviation that normalise drawn pixels.
 
     The parameters, and positions that aren't learned, go into it as float32.
     """

@@ -16,9 +16,9 @@ FIELDS = {
 
 
 def numbers(model, image, label, picture):
-    """What `model` computes of an image (C, H, W), normalised, and how its loss depends on all of that: (loss, arrays).
+    """(loss, arrays): the values that `model` computes from a normalised image (C, H, W), and their gradients.
 
-    picture is what is shown of the image, uint8 (C, H, W). With T = N+1 tokens, the arrays are:
+    picture is how the image is shown, uint8 (C, H, W). With T = N+1 tokens, the arrays are:
 
         picture                     uint8    (H, W, 3)
         pixels, dpixels             float32  (C, H, W)     what the model reads

@@ -34,8 +34,8 @@ def layout(arrays):
 def pack(arrays):
     """All arrays as one text: the bytes of each, one array after the other, deflated, in base64.
 
-    Of an array of several bytes a number, the first bytes of all numbers come first, then the second ones: what is
-    alike stands together, and deflates to three quarters of the length.
+    If numbers have several bytes, the first bytes of all numbers come first, then the second ones: similar bytes are
+    then adjacent, and deflate to three quarters of the length.
     """
     planes = (
         np.frombuffer(array.astype(array.dtype.newbyteorder("<")).tobytes(), "uint8").reshape(-1, array.itemsize).T
