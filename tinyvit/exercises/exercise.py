@@ -53,6 +53,11 @@ def visible_eps(random):
     return round(float(random.uniform(0.05, 0.3)), 3)
 
 
+def normal_arrays(random, *shapes):
+    """An array of N(0, 1) for each shape."""
+    return tuple(random.standard_normal(shape) for shape in shapes)
+
+
 def require_fit(sizes_fit):
     """Raise ValueError for sizes that don't fit together: the grader, which draws some, then tries others."""
     if not sizes_fit:
@@ -97,6 +102,8 @@ class Exercise:
     sizes      those of the two ordinary cases: distinct ones, so that no two axes can be mixed up unnoticed
     equal      sizes that are equal as far as they can be. A product with a matrix that should have been transposed
                raises an error where sizes differ; on these it gives numbers, by which the mistake is recognised
+    forward    of a backward: the forward's solution. Inputs and sizes are its own; dy has the shape of its result,
+               and of its arguments the backward gets those that it names
     traps      cases in which formulas that are right on paper overflow or lose their digits
     tolerance  of the ordinary cases
     calls      the arguments -> those of each call, of a function that is called many times and gives a number each
@@ -107,9 +114,10 @@ class Exercise:
     """
 
     right: Callable
-    inputs: Callable
-    sizes: tuple[dict, ...]
+    inputs: Callable | None = None
+    sizes: tuple[dict, ...] = ()
     equal: dict | None = None
+    forward: Callable | None = None
     traps: tuple[Case, ...] = ()
     tolerance: float = TOLERANCE
     calls: Callable | None = None
@@ -126,6 +134,9 @@ class Exercise:
         self.task = " ".join(task.split())
         self.arguments, self.returns = (dict(named_entries(text)) for text in (arguments, returns))
         self.mistakes = MISTAKES.setdefault(self.name, [])
+        if self.forward is not None:
+            forward = REGISTERED[self.forward.__name__]
+            self.inputs, self.sizes, self.equal = forward.inputs, forward.sizes, forward.equal
 
     def answer(self, function, arguments, asked=None):
         """The function's result for a case's arguments; a list of results if it is called many times.
@@ -156,7 +167,14 @@ class Exercise:
 
     def draw(self, case, seed=0):
         """A case's arguments; the same ones at every call, in new arrays."""
-        return case.inputs(Key(seed, path=f"exercises.{self.name}.{case.title}").generator())
+        random = Key(seed, path=f"exercises.{self.name}.{case.title}").generator()
+        given = case.inputs(random)
+        if self.forward is None:
+            return given
+        with np.errstate(all="ignore"):
+            dy = random.standard_normal(np.shape(self.forward(*given)))
+        named = dict(zip(REGISTERED[self.forward.__name__].arguments, given))
+        return dy, *(named[name] for name in [*self.arguments][1:])
 
     def name_outputs(self, value):
         """The value that a function returned, as outputs by name."""
@@ -177,11 +195,11 @@ class Exercise:
         return f"{self.name}({', '.join(self.arguments)})"
 
 
-def exercise(inputs, sizes, **options):
+def exercise(*inputs_and_sizes, **options):
     """Decorates the solution of an exercise, with the fields of `Exercise`."""
 
     def register(function):
-        REGISTERED[function.__name__] = Exercise(function, inputs, sizes, **options)
+        REGISTERED[function.__name__] = Exercise(function, *inputs_and_sizes, **options)
         return function
 
     return register

@@ -6,6 +6,7 @@ answer shows the step as the learner seems to have it, and not the right one.
 
 import ast
 import warnings
+from copy import deepcopy
 from functools import cache
 
 import numpy as np
@@ -195,9 +196,9 @@ def find_slips(exercise, case, arguments, got, wrong):
 
     arguments   a function that draws new ones
     """
-    space, best = namespace(sources(exercise.right)), {}
+    space, best, given = namespace(sources(exercise.right)), {}, arguments()
     for function, code, step in changed_solutions(exercise.name):
-        outputs = evaluate_change(exercise, space, function, code, arguments())
+        outputs = evaluate_change(exercise, space, function, code, deepcopy(given))
         same = [name for name in wrong if name in outputs and agree(outputs[name], got[name], case.tolerance)]
         for name in same:
             if name not in best or len(same) > len(best[name][0]):

@@ -1,12 +1,11 @@
 """Scaled dot-product attention."""
 
-from tinyvit.exercises.exercise import Case, exercise, lesson
+from tinyvit.exercises.exercise import Case, exercise, lesson, normal_arrays
 from tinyvit.exercises.topics.softmax import softmax
 
 
 def inputs(random, B, H, M, N, d, e):
-    shapes = (B, H, M, d), (B, H, N, d), (B, H, N, e)
-    return tuple(random.standard_normal(shape) for shape in shapes)
+    return normal_arrays(random, (B, H, M, d), (B, H, N, d), (B, H, N, e))
 
 
 def large_scores(random):

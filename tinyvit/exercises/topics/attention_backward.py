@@ -1,23 +1,12 @@
 """The gradients of scaled dot-product attention."""
 
 from tinyvit.exercises.exercise import Case, exercise, lesson
-from tinyvit.exercises.topics import attention as forward
+from tinyvit.exercises.topics.attention import attention, large_scores
 from tinyvit.exercises.topics.softmax import softmax, softmax_backward
 
 
-def inputs(random, B, H, M, N, d, e):
-    return random.standard_normal((B, H, M, e)), *forward.inputs(random, B, H, M, N, d, e)
-
-
-def large_scores(random):
-    return random.standard_normal((1, 2, 3, 5)), *forward.large_scores(random)
-
-
-@exercise(
-    inputs, forward.SIZES, equal=forward.EQUAL,
-    # Rounding errors of scores near 1000 are 1000 times as large, and depend on the order of operations.
-    traps=(Case("scores near 1000", large_scores, tolerance=1e-8),),
-)
+# Rounding errors of scores near 1000 are 1000 times as large, and depend on the order of operations.
+@exercise(forward=attention, traps=(Case("scores near 1000", large_scores, tolerance=1e-8),))
 def attention_backward(dy, q, k, v):
     """The gradients of scaled dot-product attention, scale 1/√d.
 

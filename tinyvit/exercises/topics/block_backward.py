@@ -1,28 +1,15 @@
 """The gradients of the pre-norm residual block."""
 
 from tinyvit.exercises.exercise import Case, exercise, lesson
-from tinyvit.exercises.topics import block as forward
-from tinyvit.exercises.topics import multi_head_attention as heads
+from tinyvit.exercises.topics.block import block, large_scores
 from tinyvit.exercises.topics.layernorm import layernorm
 from tinyvit.exercises.topics.layernorm_backward import layernorm_backward
 from tinyvit.exercises.topics.mlp import mlp_backward
-from tinyvit.exercises.topics.multi_head_attention import multi_head_attention
+from tinyvit.exercises.topics.multi_head_attention import LARGE, multi_head_attention
 from tinyvit.exercises.topics.multi_head_attention_backward import multi_head_attention_backward
 
 
-def inputs(random, B, N, H, d, M):
-    return with_dy(random, *forward.inputs(random, B, N, H, d, M))
-
-
-def with_dy(random, *arguments):
-    return random.standard_normal(arguments[0].shape), *arguments
-
-
-@exercise(
-    inputs, forward.SIZES, equal=forward.EQUAL,
-    # As of the attention.
-    traps=(Case(heads.LARGE, lambda random: with_dy(random, *forward.large_scores(random)), tolerance=1e-8),),
-)
+@exercise(forward=block, traps=(Case(LARGE, large_scores, tolerance=1e-8),))  # as of the attention
 def block_backward(dy, x, parameters, num_heads, eps):
     """The gradients of `block`: of x, and of all parameters by their names.
 

@@ -2,21 +2,11 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, lesson, require_fit
+from tinyvit.exercises.exercise import exercise, lesson, normal_arrays
 
 
 def inputs(random, B, C, H, W, O, P, Q, s, p):  # noqa: E741
-    return *arrays(random, (B, C, H, W), (O, C, P, Q), (O,)), s, p
-
-
-def backward_inputs(random, B, C, H, W, O, P, Q, s, p):  # noqa: E741
-    require_fit(H + 2 * p >= P and W + 2 * p >= Q)
-    grid = (H + 2 * p - P) // s + 1, (W + 2 * p - Q) // s + 1
-    return *arrays(random, (B, O, *grid), (B, C, H, W), (O, C, P, Q)), s, p
-
-
-def arrays(random, *shapes):
-    return tuple(random.standard_normal(shape) for shape in shapes)
+    return *normal_arrays(random, (B, C, H, W), (O, C, P, Q), (O,)), s, p
 
 
 SIZES = (
@@ -98,7 +88,7 @@ Mistakes:
 """)
 
 
-@exercise(backward_inputs, SIZES, equal=EQUAL)
+@exercise(forward=conv2d)
 def conv2d_backward(dy, x, weight, stride, padding):
     """The gradients of a convolution of padded images: y[b, o, i, j] = bias[o] + Σ weight[o, c, u, v] · x[b, c, s i +
     u, s j + v] over c, u and v, with the stride s.

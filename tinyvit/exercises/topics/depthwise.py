@@ -2,16 +2,11 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, lesson
-from tinyvit.exercises.topics.conv2d import arrays
+from tinyvit.exercises.exercise import exercise, lesson, normal_arrays
 
 
 def inputs(random, B, C, H, W, P, Q, p):
-    return *arrays(random, (B, C, H, W), (C, P, Q)), p
-
-
-def backward_inputs(random, B, C, H, W, P, Q, p):
-    return *arrays(random, (B, C, H + 2 * p - P + 1, W + 2 * p - Q + 1), (B, C, H, W), (C, P, Q)), p
+    return *normal_arrays(random, (B, C, H, W), (C, P, Q)), p
 
 
 SIZES = (
@@ -72,7 +67,7 @@ Mistakes:
 """)
 
 
-@exercise(backward_inputs, SIZES)
+@exercise(forward=depthwise_conv2d)
 def depthwise_conv2d_backward(dy, x, weight, padding):
     """The gradients of a depthwise convolution of padded images: y[b, c, i, j] = Σ weight[c, u, v] · x[b, c, i + u, j
     + v] over u and v.

@@ -2,18 +2,12 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, lesson
+from tinyvit.exercises.exercise import exercise, lesson, normal_arrays
 from tinyvit.exercises.topics.linear import linear, linear_backward
 
 
 def inputs(random, B, N, S, D):
-    shapes = (B, N, S), (D, S), (D,), (1, 1, D), (1, N + 1, D)
-    return tuple(random.standard_normal(shape) for shape in shapes)
-
-
-def backward_inputs(random, B, N, S, D):
-    patches, weight, *_ = inputs(random, B, N, S, D)
-    return random.standard_normal((B, N + 1, D)), patches, weight
+    return normal_arrays(random, (B, N, S), (D, S), (D,), (1, 1, D), (1, N + 1, D))
 
 
 SIZES = {"B": 2, "N": 3, "S": 5, "D": 4}, {"B": 1, "N": 2, "S": 4, "D": 7}
@@ -69,7 +63,7 @@ Mistakes:
 """)
 
 
-@exercise(backward_inputs, SIZES, equal=EQUAL)
+@exercise(forward=embed)
 def embed_backward(dy, patches, weight):
     """The gradients of `embed`.
 

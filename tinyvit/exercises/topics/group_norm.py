@@ -9,21 +9,11 @@ def inputs(random, B, C, H, W, G):
     return 0.5 + 2 * random.standard_normal((B, C, H, W)), weight, bias, G, visible_eps(random)
 
 
-def backward_inputs(random, **sizes):
-    x, weight, _, num_groups, eps = inputs(random, **sizes)
-    return random.standard_normal(x.shape), x, weight, num_groups, eps
-
-
 SIZES = {"B": 2, "C": 6, "H": 2, "W": 5, "G": 2}, {"B": 1, "C": 9, "H": 3, "W": 2, "G": 3}
 
 
 def filters(random, O, C, P, Q):  # noqa: E741
     return 0.3 + random.standard_normal((O, C, P, Q)), visible_eps(random)
-
-
-def filters_backward(random, **sizes):
-    weight, eps = filters(random, **sizes)
-    return random.standard_normal(weight.shape), weight, eps
 
 
 FILTER_SIZES = {"O": 4, "C": 3, "P": 2, "Q": 5}, {"O": 2, "C": 5, "P": 3, "Q": 3}
@@ -93,7 +83,7 @@ Mistakes:
 """)
 
 
-@exercise(backward_inputs, SIZES)
+@exercise(forward=group_norm)
 def group_norm_backward(dy, x, weight, num_groups, eps):
     """The gradients of the group norm y = x̂ · weight + bias, where x̂ = (x − mean) / √(variance + ε) group by group.
 
@@ -218,7 +208,7 @@ Mistakes:
 """)
 
 
-@exercise(filters_backward, FILTER_SIZES)
+@exercise(forward=standardize_weight)
 def standardize_weight_backward(dy, weight, eps):
     """The gradient of filters that were standardised: ŵ = (w − mean) / √(variance + ε), filter by filter.
 

@@ -2,20 +2,11 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, lesson
-
-
-def index_of(random, B, N, n):
-    return random.random((B, N)).argsort(1)[:, :n]
+from tinyvit.exercises.exercise import exercise, lesson, normal_arrays
 
 
 def inputs(random, B, N, n, D):
-    x, token = random.standard_normal((B, n, D)), random.standard_normal((1, 1, D))
-    return x, token, index_of(random, B, N, n), N
-
-
-def backward_inputs(random, B, N, n, D):
-    return random.standard_normal((B, N, D)), index_of(random, B, N, n)
+    return *normal_arrays(random, (B, n, D), (1, 1, D)), random.random((B, N)).argsort(1)[:, :n], N
 
 
 SIZES = ({"B": 2, "N": 5, "n": 2, "D": 3}, {"B": 1, "N": 4, "n": 3, "D": 2})
@@ -62,7 +53,7 @@ Mistakes:
 """)
 
 
-@exercise(backward_inputs, SIZES)
+@exercise(forward=place_tokens)
 def place_tokens_backward(dy, index):
     """The gradients of tokens x (B, n, D) that were put at the places `index` says, and of the mask token, which is in
     all other places.

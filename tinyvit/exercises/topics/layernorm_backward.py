@@ -1,15 +1,10 @@
 """The gradient of the layer norm."""
 
 from tinyvit.exercises.exercise import exercise, lesson
-from tinyvit.exercises.topics import layernorm as forward
+from tinyvit.exercises.topics.layernorm import layernorm
 
 
-def inputs(random, B, N, D):
-    x, weight, _, eps = forward.inputs(random, B, N, D)
-    return random.standard_normal(x.shape), x, weight, eps
-
-
-@exercise(inputs, forward.SIZES)
+@exercise(forward=layernorm)
 def layernorm_backward(dy, x, weight, eps):
     """The gradients of the layer norm y = x̂ · weight + bias, where x̂ = (x − mean) / √(variance + ε) row by row.
 

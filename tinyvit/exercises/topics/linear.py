@@ -1,14 +1,10 @@
 """The linear layer and its gradients."""
 
-from tinyvit.exercises.exercise import exercise, lesson
+from tinyvit.exercises.exercise import exercise, lesson, normal_arrays
 
 
 def inputs(random, B, N, D, K):
-    return random.standard_normal((B, N, D)), random.standard_normal((K, D)), random.standard_normal(K)
-
-
-def backward_inputs(random, B, N, D, K):
-    return random.standard_normal((B, N, K)), random.standard_normal((B, N, D)), random.standard_normal((K, D))
+    return normal_arrays(random, (B, N, D), (K, D), (K,))
 
 
 SIZES = {"B": 2, "N": 3, "D": 4, "K": 5}, {"B": 3, "N": 2, "D": 7, "K": 1}
@@ -53,7 +49,7 @@ Mistakes:
 """)
 
 
-@exercise(backward_inputs, SIZES, equal=EQUAL)
+@exercise(forward=linear)
 def linear_backward(dy, x, weight):
     """The gradients of y = x Wᵀ + b.
 

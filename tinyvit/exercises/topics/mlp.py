@@ -1,18 +1,12 @@
 """The MLP and its gradients."""
 
-from tinyvit.exercises.exercise import exercise, lesson
+from tinyvit.exercises.exercise import exercise, lesson, normal_arrays
 from tinyvit.exercises.topics.gelu import gelu, gelu_backward
 from tinyvit.exercises.topics.linear import linear, linear_backward
 
 
 def inputs(random, B, N, D, M):
-    shapes = (B, N, D), (M, D), (M,), (D, M), (D,)
-    return tuple(random.standard_normal(shape) for shape in shapes)
-
-
-def backward_inputs(random, B, N, D, M):
-    x, weight1, bias1, weight2, _ = inputs(random, B, N, D, M)
-    return random.standard_normal(x.shape), x, weight1, bias1, weight2
+    return normal_arrays(random, (B, N, D), (M, D), (M,), (D, M), (D,))
 
 
 SIZES = {"B": 2, "N": 3, "D": 4, "M": 5}, {"B": 1, "N": 2, "D": 6, "M": 3}
@@ -77,7 +71,7 @@ Mistakes:
 """)
 
 
-@exercise(backward_inputs, SIZES, equal=EQUAL)
+@exercise(forward=mlp)
 def mlp_backward(dy, x, weight1, bias1, weight2):
     """The gradients of y = GELU(x W₁ᵀ + b₁) W₂ᵀ + b₂, with the exact GELU.
 

@@ -3,26 +3,20 @@
 import numpy as np
 
 from tinyvit.exercises.exercise import Case, exercise, lesson
-from tinyvit.exercises.topics import multi_head_attention as forward
 from tinyvit.exercises.topics.attention import attention
 from tinyvit.exercises.topics.attention_backward import attention_backward
 from tinyvit.exercises.topics.linear import linear, linear_backward
-from tinyvit.exercises.topics.multi_head_attention import join_heads, split_heads
-
-
-def inputs(random, B, N, H, d):
-    return with_dy(random, *forward.inputs(random, B, N, H, d))
-
-
-def with_dy(random, x, qkv_weight, qkv_bias, proj_weight, proj_bias, num_heads):
-    return random.standard_normal(x.shape), x, qkv_weight, qkv_bias, proj_weight, num_heads
-
-
-@exercise(
-    inputs, forward.SIZES, equal=forward.EQUAL,
-    # Rounding errors of scores near 1000 are multiplied by up to 2000.
-    traps=(Case(forward.LARGE, lambda random: with_dy(random, *forward.large_scores(random)), tolerance=1e-8),),
+from tinyvit.exercises.topics.multi_head_attention import (
+    LARGE,
+    join_heads,
+    large_scores,
+    multi_head_attention,
+    split_heads,
 )
+
+
+# Rounding errors of scores near 1000 are multiplied by up to 2000.
+@exercise(forward=multi_head_attention, traps=(Case(LARGE, large_scores, tolerance=1e-8),))
 def multi_head_attention_backward(dy, x, qkv_weight, qkv_bias, proj_weight, num_heads):
     """The gradients of `multi_head_attention`.
 

@@ -9,26 +9,17 @@ def inputs(random, **sizes):
     return (random.standard_normal(tuple(sizes.values())),)
 
 
-def backward_inputs(random, **sizes):
-    return *inputs(random, **sizes), *inputs(random, **sizes)
-
-
 def large_scores(random):
     return (random.standard_normal((2, 5)) + np.array([[1000.0], [-1000.0]]),)
 
 
-SIZES = {"B": 3, "N": 4}, {"B": 1, "N": 7}
-HEADS = {"B": 2, "H": 3, "M": 4, "N": 5}  # as in an attention
-MORE_AXES = "scores of four dimensions"
-
-
-@exercise(
-    inputs, SIZES,
-    traps=(
-        Case(MORE_AXES, lambda random: inputs(random, **HEADS)),
-        Case("scores near 1000 and −1000", large_scores),
-    ),
+TRAPS = (
+    Case("scores of four dimensions", lambda random: inputs(random, B=2, H=3, M=4, N=5)),  # as in an attention
+    Case("scores near 1000 and −1000", large_scores),
 )
+
+
+@exercise(inputs, ({"B": 3, "N": 4}, {"B": 1, "N": 7}), traps=TRAPS)
 def softmax(x):
     """Turn every row of scores into probabilities: exp of each over the sum of exp over the row.
 
@@ -91,13 +82,7 @@ Mistakes:
 """)
 
 
-@exercise(
-    backward_inputs, SIZES,
-    traps=(
-        Case(MORE_AXES, lambda random: backward_inputs(random, **HEADS)),
-        Case("scores near 1000 and −1000", lambda random: (random.standard_normal((2, 5)), *large_scores(random))),
-    ),
-)
+@exercise(forward=softmax, traps=TRAPS)
 def softmax_backward(dy, x):
     """The gradient of the softmax of every row.
 

@@ -3,7 +3,6 @@
 import numpy as np
 
 from tinyvit.exercises.exercise import Case, exercise, lesson
-from tinyvit.exercises.topics import vit as forward
 from tinyvit.exercises.topics.block import block
 from tinyvit.exercises.topics.block_backward import block_backward
 from tinyvit.exercises.topics.embed import embed_backward
@@ -11,20 +10,10 @@ from tinyvit.exercises.topics.layernorm import layernorm
 from tinyvit.exercises.topics.layernorm_backward import layernorm_backward
 from tinyvit.exercises.topics.linear import linear_backward
 from tinyvit.exercises.topics.patches import patchify_backward
-from tinyvit.exercises.topics.vit import enter, parameters_of_block
+from tinyvit.exercises.topics.vit import DIGITS, as_trained, enter, parameters_of_block, vit
 
 
-def inputs(random, **sizes):
-    arguments = forward.inputs(random, **sizes)
-    return random.standard_normal((sizes["B"], sizes["K"])), *arguments
-
-
-def as_trained(random):
-    arguments = forward.as_trained(random)
-    return random.standard_normal((len(arguments[0]), 10)), *arguments
-
-
-@exercise(inputs, forward.SIZES, equal=forward.EQUAL, traps=(Case(forward.DIGITS, as_trained),))
+@exercise(forward=vit, traps=(Case(DIGITS, as_trained),))
 def vit_backward(dy, images, parameters, depth, num_heads, eps):
     """The gradients of `vit`: of the images, and of all parameters by their names.
 
