@@ -68,7 +68,7 @@ MAY_IMPORT = {
     "kernels": {*BACKEND, "functional", "data", *DISPATCH},  # data: of its operations on batches
     "nn": {*BACKEND, "functional", "text", *DISPATCH},
     "gradcheck": {*BACKEND, "functional"},
-    "exercises": {*BACKEND, "models", "training"},  # the worked example, and to train a learner's functions
+    "exercises": {*BACKEND, "models", "text", "training"},  # the worked example, and to train a learner's functions
     "validation": set(),
     "models": {"levels", *BACKEND, "functional", "nn", "validation"},
     "optim": {*BACKEND, "functional", "nn"},

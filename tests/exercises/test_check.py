@@ -23,10 +23,6 @@ def raises(error):
     return function
 
 
-async def asynchronous(x):
-    return x
-
-
 def generator(x):
     yield x
 
@@ -56,13 +52,11 @@ DY, X, W = np.ones((2, 3, 5)), np.ones((2, 3, 4)), np.ones((5, 4))
         ("softmax", lambda x: F.softmax(x)[0].tolist(), "probs is a list; expected a NumPy array (3, 4); np.array(…)"),
         ("softmax", lambda x: softmax(x) + 0j, "probs has the dtype complex128; expected real numbers, float64."),
         ("softmax", lambda x: x > 0, "probs has the dtype bool; expected real numbers"),
-        ("softmax", lambda x: np.ma.masked_less(softmax(x), 0.1), "probs is a masked array; expected a plain one"),
         ("softmax", raises(ValueError("Did you mean?")), "(raise error): Did you mean? It was given x (3, 4)."),
         ("softmax", raises(ValueError("Mind the dimensions.")), "(raise error): Mind the dimensions. It was given"),
         ("layernorm", lambda *a: 1 / 0, "by zero. It was given x (2, 3, 5), weight (5,), bias (5,), eps = 0."),
         ("softmax", lambda x: "probs", "probs is a str; expected a NumPy array (3, 4)."),
         ("softmax", generator, "probs is a generator, as of a function with `yield`"),
-        ("softmax", asynchronous, "probs is a coroutine, as of a function with `async`"),
         ("softmax", lambda x: x * np.nan, "wrong in 12 of 12 entries: entry (0, 0) should be 0.229252 and is nan"),
         ("softmax", lambda: None, "It is called as softmax(x), by position, and yours takes (): too many positional"),
         ("softmax", lambda x, axis: None, "and yours takes (x, axis): missing a required argument: 'axis'."),
@@ -131,13 +125,11 @@ def test_each_call_gets_arrays_of_its_own_and_the_same_numbers():
 
 
 @pytest.mark.parametrize("arguments, error, said", [
-    (("sofmax", softmax), ValueError, r"there is no exercise 'sofmax' \(did you mean 'softmax'\?\); there are: "),
+    (("sofmax", softmax), ValueError, r"there is no exercise 'sofmax'; did you mean softmax\?"),
     ((["softmax"], softmax), ValueError, "there is no exercise"),
     (("softmax", W), TypeError, r'got ndarray; write check\("softmax", my_function\), without calling it'),
     (("softmax", softmax, 0), ValueError, "expected a time limit in seconds above 0"),
     (("softmax", softmax, np.inf), ValueError, "expected a time limit in seconds above 0"),
-    *((("softmax", softmax, *wrong), TypeError, "check: expected a time limit in seconds and an int as seed")
-      for wrong in (("5",), (None,), (5, "a"), (5, None))),
 ])  # fmt: skip
 def test_what_is_no_exercise_no_function_no_seed_or_no_limit_is_an_error(arguments, error, said):
     with pytest.raises(error, match=said):

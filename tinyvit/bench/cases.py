@@ -12,31 +12,11 @@ KINDS = {
     "train": "training step", "infer": "inference", "attention": "attention alone, forward and backward",
     "conv": "convolution alone, forward and backward",
 }  # fmt: skip
-# The fields of a shape that a title has.
-FIELDS = {
-    "img_size": "{0}×{0}",
-    "stages": "stages {}",
-    "depths": "{} blocks",
-    "widths": "{} channels",
-    "width": "{} channels at first",
-    "backbone_depths": "{} residual blocks below",
-    "patch_size": "patch {}",
-    "embed_dim": "{} wide",
-    "depth": "{} deep",
-    "num_heads": "{} heads",
-    "window_size": "windows {}",
-    "mlp_ratio": "MLP ×{:g}",
-    "tokens": "{:,} tokens",
-    "heads": "{} heads",
-    "head_dim": "head width {}",
-    "bias": "bias {}",
-    "kernel_size": "{0}×{0}",
-    "stride": "stride {}",
-    "groups": "groups {}",
-    "channels": "{} channels",
-    "filters": "{} filters",
-    "side": "{0}×{0}",
-}
+# The fields of a shape that a title shows.
+FIELDS = (
+    "img_size", "patch_size", "embed_dim", "width", "widths", "depth", "depths", "num_heads", "tokens", "heads",
+    "head_dim", "bias", "side", "channels", "filters", "kernel_size", "stride", "groups",
+)  # fmt: skip
 
 
 class Heads(NamedTuple):
@@ -85,7 +65,7 @@ class Case:
     def title(self):
         network = [] if self.architecture in (None, "vit") else [self.architecture]
         fields = self.shape._asdict() if isinstance(self.shape, tuple) else vars(self.shape)
-        shown = [text.format(fields[name]) for name, text in FIELDS.items() if name in fields]
+        shown = [f"{name} {fields[name]}" for name in FIELDS if name in fields]
         drops = ["with dropout"] if self.is_random else []
         return ", ".join([KINDS[self.kind], *network, *shown, f"batch {self.batch_size}", *drops])
 

@@ -1,9 +1,9 @@
 """All exercises by name, with their descriptions, hints and solutions."""
 
-import difflib
 from importlib import import_module
 
 from tinyvit.exercises.exercise import REGISTERED, sources
+from tinyvit.text import did_you_mean
 
 TOPICS = (  # in the order of the notebooks
     "chain_rule", "patches", "embed", "linear", "layernorm", "layernorm_backward", "rmsnorm", "softmax", "attention",
@@ -30,9 +30,7 @@ def names():
 def find(name):
     """The exercise of that name; raises ValueError if there is none."""
     if not isinstance(name, str) or name not in EXERCISES:
-        near = difflib.get_close_matches(str(name), EXERCISES, n=1)
-        meant = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"there is no exercise {name!r}{meant}; there are: {', '.join(EXERCISES)}")
+        raise ValueError(f"there is no exercise {name!r}; {did_you_mean(name, EXERCISES)}")
     return EXERCISES[name]
 
 

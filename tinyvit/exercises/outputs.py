@@ -3,7 +3,6 @@
 import inspect
 
 import numpy as np
-from numpy import ma  # now: NumPy would load it later, when a solution's process may no longer read files
 
 
 class UnusableOutput(Exception):
@@ -81,8 +80,6 @@ def check_output(name, value, shape, numbers=True):
         wanted = "a number" if shape == () else f"a NumPy array {shape}"
         make = "; np.array(…) makes one of it" if isinstance(value, (list, tuple)) and shape else ""
         raise UnusableOutput(f"{name} is {type_text(value)}; expected {wanted}{make}.")
-    if ma.isMaskedArray(value):  # as a plain array it would show what lies under the mask
-        raise UnusableOutput(f"{name} is a masked array; expected a plain one: {name}.filled(…) makes one of it.")
     value = np.asarray(value)
     if value.dtype.kind not in "fiu":
         raise UnusableOutput(f"{name} has the dtype {value.dtype}; expected real numbers, float64.")
@@ -95,9 +92,6 @@ def type_text(value):
         return "None"
     if inspect.isgenerator(value):
         return "a generator, as of a function with `yield`"
-    if inspect.iscoroutine(value):
-        value.close()  # else Python warns that nobody awaited it
-        return "a coroutine, as of a function with `async`"
     if isinstance(value, np.ndarray):
         return f"one array {value.shape}"
     name = type(value).__name__

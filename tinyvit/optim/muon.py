@@ -20,15 +20,10 @@ def hidden_matrices(model):
     once. A hybrid's projection is there once, too, but reads feature maps. This holds for any architecture. Tables of
     positions have no weight decay, and are left out.
     """
-    inner = inner_parameters(model)
+    first = model.parts()[:1] if hasattr(model, "parts") else []
+    inner = {p.name for _, part in first for p in part.parameters() if p is not model.image_filters}
     hidden = [p for name, p in model.named_parameters() if re.search(r"(^|\.)\d+\.", name) or name in inner]
     return [p for p in hidden if p.ndim in (2, 4) and p.decay]
-
-
-def inner_parameters(model):
-    """The names of the parameters of an architecture's first part that don't read the images."""
-    first = model.parts()[:1] if hasattr(model, "parts") else []
-    return {p.name for _, part in first for p in part.parameters() if p is not model.image_filters}
 
 
 class Muon(AdamW):

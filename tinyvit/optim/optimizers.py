@@ -94,9 +94,6 @@ class Optimizer:
         """The segments that `step` updates."""
         return self.storage.segments()
 
-    def update(self, theta, g, *args):
-        raise TypeError(f"{type(self).__name__} has no update")
-
     def state_dict(self):
         """A copy of the step count, the flat arrays and the loss scale, by name."""
         state = {"t": to_numpy(self.t).copy()} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}

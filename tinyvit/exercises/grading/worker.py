@@ -20,6 +20,7 @@ import numpy as np
 
 from tinyvit.exercises.calling import call_by_position
 from tinyvit.exercises.catalogue import find
+from tinyvit.exercises.checking import message_text
 from tinyvit.exercises.grading import rules
 from tinyvit.exercises.grading.hidden import draw, hidden_cases
 from tinyvit.exercises.outputs import UnusableOutput, changed_arguments, outputs_of
@@ -112,11 +113,8 @@ def run(order, exercise, cases, names, outputs):
     except RecursionError:
         return ended("error", "raised RecursionError: it calls itself without end")
     except BaseException as error:  # SystemExit as well
-        try:
-            said = f"raised {type(error).__name__}: {error}"
-        except Exception:  # the learner may have written __str__
-            said = f"raised {type(error).__name__}"
-        return ended("error", " ".join(said.split())[:300], line_in(error))
+        said = f"raised {type(error).__name__}: {message_text(error)}".removesuffix(": ")
+        return ended("error", " ".join(said.split()), line_in(error))
     return ended("right", "right")
 
 

@@ -96,12 +96,8 @@ def choose_images(probabilities, labels, count):
     nth_of_class = np.array([(right[:i] & (labels[:i] == labels[i])).sum() for i in rows], int)
     recognised = [int(i) for i in np.lexsort((rows, labels, nth_of_class)) if right[i]]
     mistaken = [int(i) for i in np.lexsort((rows, of_label)) if not right[i]]
-    chosen = []
-    while len(chosen) < count and (recognised or mistaken):
-        wants_mistaken = len(chosen) % 3 == 2
-        kind = mistaken if mistaken and (wants_mistaken or not recognised) else recognised
-        chosen.append(kind.pop(0))
-    return chosen
+    places = [n + n // 2 for n in range(len(recognised))] + [3 * n + 2 for n in range(len(mistaken))]
+    return [row for _, row in sorted(zip(places, recognised + mistaken))][:count]
 
 
 def assemble(about, title):
