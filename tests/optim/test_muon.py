@@ -194,7 +194,6 @@ def test_threads_and_the_size_of_the_pieces_change_nothing(piece, monkeypatch):
     (dict(lr=0), "learning rate above 0.*got 0"),
     (dict(adam_lr=-1), "learning rate of AdamW of at least 0, got -1"),
     (dict(momentum=1.0), r"momentum of at least 0 and below 1, got 1\.0"),
-    (dict(iterations=0), "at least 1 iteration, got 0"),
     (dict(betas=(0.9, 1.0)), "betas"),
 ])  # fmt: skip
 def test_bad_arguments_are_refused_with_the_given_value(options, message):

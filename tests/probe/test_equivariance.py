@@ -59,9 +59,3 @@ def test_what_has_no_places_is_to_stay_as_it_is():
     before, after = IMAGES[..., 0].reshape(3, -1), IMAGES[..., -1].reshape(3, -1)
     expected = np.linalg.norm(after - before, axis=1) / np.linalg.norm(before, axis=1)
     np.testing.assert_allclose(first_column, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("margin", [4, -1])
-def test_a_margin_that_leaves_nothing_is_refused(margin):
-    with pytest.raises(ValueError, match=f"leaves some of 8×12 positions, got {margin}"):
-        probe.equivariance_error(wrapped_conv, IMAGES, (0, 1), margin)

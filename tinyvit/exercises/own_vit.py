@@ -5,7 +5,6 @@ import traceback
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -62,11 +61,6 @@ class LineDisplay:
 
     def warn(self, text):
         print(text)
-
-
-class OwnCache(NamedTuple):
-    images: np.ndarray
-    parameters: dict
 
 
 def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True, images=None):
@@ -184,7 +178,7 @@ def forward(model, vit, images, ctx=None):
     """The logits by the learner's `vit`, from the model's parameters."""
     parameters = {name: parameter.data for name, parameter in model.named_parameters()}
     logits = call_function(vit, images, parameters, *model_sizes(model))
-    return np.asarray(logits, model.dtype), OwnCache(images, parameters)
+    return np.asarray(logits, model.dtype), (images, parameters)
 
 
 def backward(model, vit_backward, dlogits, cache):

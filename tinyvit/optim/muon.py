@@ -53,8 +53,6 @@ class Muon(AdamW):
         require_at_least_0("momentum", momentum, below=1)
         if lr == 0:
             raise ValueError("expected a learning rate above 0, to which the others are in proportion, got 0")
-        if iterations < 1:
-            raise ValueError(f"expected at least 1 iteration, got {iterations}")
         self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
         self.first_lr, self.adam_lr, self.filter_lr = lr, adam_lr, filter_lr
         self.map_pieces = map_pieces

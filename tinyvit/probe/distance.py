@@ -48,9 +48,8 @@ def draw_attention_distance(distances, uniform):
     axes.scatter(layers.repeat(distances.shape[1]), distances, s=22, color="tab:blue", alpha=0.7, label="a head")
     axes.plot(layers, np.ma.masked_invalid(distances).mean(1), color="tab:blue", linewidth=1, label="mean of the heads")
     axes.axhline(uniform, color="tab:gray", linestyle="--", linewidth=1, label="all patches alike")
-    axes.set_xlabel("layer")
-    axes.set_ylabel("mean attention distance in pixels")
-    axes.set_ylim(0, 1.08 * max(uniform, np.nanmax(distances, initial=0)) or 1)
+    top = 1.08 * max(uniform, np.nanmax(distances, initial=0)) or 1
+    axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, top))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8, loc="lower right")

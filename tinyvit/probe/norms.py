@@ -75,14 +75,11 @@ def draw_norms(norms):
     L = len(norms.stream) - 1
     places = (np.arange(L + 1) - 0.5, np.arange(L), np.arange(L))  # the stream is between the layers
     for axes, (title, rows) in zip(panels, halves):
-        axes.set_title(title, fontsize=11)
         for x, row, name, marker in zip(places, rows, names, "osd"):
-            if row is None:
-                continue
-            axes.plot(x, row.mean(1), marker=marker, markersize=4, linewidth=1.2, label=name)
-        axes.set_xlabel("layer")
+            if row is not None:
+                axes.plot(x, row.mean(1), marker=marker, markersize=4, linewidth=1.2, label=name)
+        axes.set(title=title, xlabel="layer", yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         axes.grid(alpha=0.3, which="both")

@@ -24,8 +24,7 @@ def display_pixels(image):
 def show_image(axes, image):
     """An image (C, H, W), pixels from 0 to 1, without ticks."""
     pixels = display_pixels(image)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     return axes.imshow(pixels, cmap="gray", vmin=0, vmax=1)
 
 

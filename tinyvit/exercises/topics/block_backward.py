@@ -9,7 +9,7 @@ from tinyvit.exercises.topics.multi_head_attention import LARGE, multi_head_atte
 from tinyvit.exercises.topics.multi_head_attention_backward import multi_head_attention_backward
 
 
-@exercise(forward=block, traps=(Case(LARGE, large_scores, tolerance=1e-8),))  # as of the attention
+@exercise(forward=block, traps=(Case(LARGE, large_scores, tolerance=1e-8),))  # 1e-8 as for the attention
 def block_backward(dy, x, parameters, num_heads, eps):
     """The gradients of `block`: of x, and of all parameters by their names.
 

@@ -7,11 +7,7 @@ def inputs(random, B, N, D, K):
     return normal_arrays(random, (B, N, D), (K, D), (K,))
 
 
-SIZES = {"B": 2, "N": 3, "D": 4, "K": 5}, {"B": 3, "N": 2, "D": 7, "K": 1}
-EQUAL = {"B": 3, "N": 3, "D": 3, "K": 3}
-
-
-@exercise(inputs, SIZES, equal=EQUAL)
+@exercise(inputs, ({"B": 2, "N": 3, "D": 4, "K": 5}, {"B": 3, "N": 2, "D": 7, "K": 1}), equal=dict.fromkeys("BNDK", 3))
 def linear(x, weight, bias):
     """Map every row of x by y = x Wᵀ + b.
 

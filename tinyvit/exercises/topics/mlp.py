@@ -9,11 +9,7 @@ def inputs(random, B, N, D, M):
     return normal_arrays(random, (B, N, D), (M, D), (M,), (D, M), (D,))
 
 
-SIZES = {"B": 2, "N": 3, "D": 4, "M": 5}, {"B": 1, "N": 2, "D": 6, "M": 3}
-EQUAL = {"B": 3, "N": 3, "D": 3, "M": 3}
-
-
-@exercise(inputs, SIZES, equal=EQUAL)
+@exercise(inputs, ({"B": 2, "N": 3, "D": 4, "M": 5}, {"B": 1, "N": 2, "D": 6, "M": 3}), equal=dict.fromkeys("BNDM", 3))
 def mlp(x, weight1, bias1, weight2, bias2):
     """y = GELU(x W₁ᵀ + b₁) W₂ᵀ + b₂, with the exact GELU.
 
