@@ -15,6 +15,17 @@ from tinyvit.exercises.catalogue import BY_TOPIC, describe, find, names
 from tinyvit.exercises.exercise import sources
 
 SCHEMA = 3
+# The test with points, on other numbers each time: students don't get its hidden part. The checker is loaded again
+# there, so that `exercises.check = …` in a student's cell has no effect.
+TEST = '''assert exercises.check("{name}", {name})
+### BEGIN HIDDEN TESTS
+import importlib
+import secrets
+
+from tinyvit.exercises import checking
+
+assert importlib.reload(checking).check("{name}", {name}, seed=secrets.randbits(32))
+### END HIDDEN TESTS'''
 
 
 def assignments(exercises=(), points=1):
@@ -23,12 +34,8 @@ def assignments(exercises=(), points=1):
     Raises ValueError for an unknown name.
     """
     wanted = [find(name).name for name in exercises] or names()
-    made = {}
-    for topic, exercises_there in BY_TOPIC.items():
-        own = [exercise for exercise in exercises_there if exercise.name in wanted]
-        if own:
-            made[topic] = notebook(own, points)
-    return made
+    chosen = {topic: [one for one in own if one.name in wanted] for topic, own in BY_TOPIC.items()}
+    return {topic: notebook(own, points) for topic, own in chosen.items() if own}
 
 
 def notebook(exercises, points):
@@ -44,7 +51,7 @@ def notebook(exercises, points):
             cell("markdown", f"## {name}\n\n```\n{describe(name)}\n```", f"{name}_task", locked=True),
             cell("code", solution_source(exercise), f"{name}_solution", solution=True),
             cell("code", f'exercises.check("{name}", {name});', f"{name}_check", locked=True),
-            cell("code", test_source(name), f"{name}_test", locked=True, grade=True, points=points),
+            cell("code", TEST.format(name=name), f"{name}_test", locked=True, grade=True, points=points),
         ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return {"cells": cells, "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
@@ -71,21 +78,3 @@ def solution_source(exercise):
     head, _, body = texts.pop(exercise.name).rstrip().partition("\n")
     helpers = [textwrap.indent(text, "    ") for text in texts.values()]
     return "\n".join([head, "    ### BEGIN SOLUTION", *helpers, body, "    ### END SOLUTION"])
-
-
-def test_source(name):
-    """The test with points: on other numbers each time, in a cell whose hidden part students don't get.
-
-    The checker is loaded again there, so that `exercises.check = …` in a student's cell has no effect.
-    """
-    return "\n".join([
-        f'assert exercises.check("{name}", {name})',
-        "### BEGIN HIDDEN TESTS",
-        "import importlib",
-        "import secrets",
-        "",
-        "from tinyvit.exercises import checking",
-        "",
-        f'assert importlib.reload(checking).check("{name}", {name}, seed=secrets.randbits(32))',
-        "### END HIDDEN TESTS",
-    ])  # fmt: skip
