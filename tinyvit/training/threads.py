@@ -55,7 +55,8 @@ def thread_count(threads=None):
         count = 0
     if not 1 <= count <= MAX_THREADS:
         variable = "" if threads is not None else " in TINYVIT_THREADS"
-        raise ValueError(f"expected a number of threads from 1 to {MAX_THREADS:,}{variable}, got {shorten(repr(asked))}")
+        got = shorten(repr(asked))
+        raise ValueError(f"expected a number of threads from 1 to {MAX_THREADS:,}{variable}, got {got}")
     return count
 
 
