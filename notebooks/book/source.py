@@ -19,7 +19,7 @@ PACKAGE = ROOT / "tinyvit"
 OPERATIONS = {
     "Linear layers and activations": "linear gelu relu tanh sigmoid",
     "Attention": "softmax attention tiled_attention heads relative_bias rope",
-    "Normalisation": "layernorm residual batchnorm groupnorm layer_scale modulation",
+    "Normalisation": "layernorm batchnorm groupnorm layer_scale modulation",
     "Patches, tokens, positions":
         "patches tubelets tokens embedding conditions positions masking merge_patches shifted_windows",
     "Convolution and pooling": "conv pooling pad windows scale_channels interpolation",
