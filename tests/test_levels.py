@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import tinyvit
 from tinyvit import kernels, levels
 from tinyvit.dispatch import operation
+from tinyvit.kernels import in_numpy
 
 FLOATS = np.ones(2, "float32")
 
@@ -54,9 +56,11 @@ def test_all_levels_are_available_where_numba_is_installed_and_no_others():
 
 
 def level_of_new_process(code, wanted):
-    """The level of a new process and whether it has loaded numba, or its last line of stderr."""
+    """The level of a new process, whether it has loaded numba, and whether ReLU has a kernel; or its last line of
+    stderr."""
     program = f"{code}\nimport sys, numpy, tinyvit; tinyvit.functional.gelu(numpy.ones(3, 'float32'))\n"
-    program += "print(tinyvit.kernels.level(), 'numba' in sys.modules)"
+    program += "print(tinyvit.kernels.level(), 'numba' in sys.modules, "
+    program += "'kernels' in tinyvit.functional.relu.which(numpy.ones(3, 'float32')))"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         env={**os.environ, "TINYVIT_KERNELS": wanted}, capture_output=True, text=True,
@@ -75,7 +79,7 @@ NO_COMPILER = "import os; os.environ['NUMBA_DISABLE_JIT'] = '1'"
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("code, wanted, said", [
     ("", "", "^fast True"),
-    *[("", level, f"^{level} {level == 'fast'}") for level in kernels.LEVELS],
+    *[("", level, f"^{level} {level == 'fast'} {level != 'reference'}") for level in kernels.LEVELS],
     ("", "x", "TINYVIT_KERNELS: expected one of reference, numpy, fast, got 'x'"),
     (HIDE_NUMBA, "", "^numpy False"),
     (HIDE_NUMBA, "fast", r"TINYVIT_KERNELS: 'fast' can't be used.*pip install 'tinyvit\[fast\]'"),
@@ -86,14 +90,20 @@ def test_a_process_has_the_level_of_its_environment_or_the_best_that_works(code,
     assert re.search(said, level_of_new_process(code, wanted))
 
 
-def test_a_loader_is_called_once_and_only_for_its_kind(name_of_level, monkeypatch):
-    calls = []
-    monkeypatch.setattr(levels, "_loaders", {("fast", ("numpy", "float32")): lambda: calls.append("fast")})
+def test_the_kernels_of_every_file_are_registered():
+    files = {path.stem for path in Path(in_numpy.__file__).parent.glob("*.py")} - {"__init__", "in_numpy"}
+    assert files <= vars(in_numpy).keys()
+
+
+def test_kernels_are_imported_once_and_only_for_arrays_of_their_kind(name_of_level, monkeypatch):
+    imported = []
+    monkeypatch.setattr(levels, "_modules", {("fast", ("numpy", "float32")): ["kernels_of_a_test"]})
+    monkeypatch.setattr(levels, "import_module", imported.append)
     with kernels.using("numpy"):
         name_of_level(FLOATS)
     with kernels.using("fast"):
         name_of_level(FLOATS.astype("float64"))
-        assert not calls
+        assert not imported
         name_of_level(FLOATS)
         name_of_level(FLOATS)
-    assert calls == ["fast"]
+    assert imported == ["kernels_of_a_test"]

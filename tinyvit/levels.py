@@ -16,6 +16,7 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +26,7 @@ LEVELS = ("reference", "numpy", "fast")
 BELOW = {"reference": (), "numpy": ("numpy",), "fast": ("fast", "numpy")}  # where kernels are looked for, in this order
 
 _level = ContextVar("tinyvit.kernels", default=None)
-_loaders = {}
+_modules = {}  # (level, kind of array) -> names of modules that are still to be imported
 
 
 @contextmanager
@@ -98,16 +99,18 @@ def available():
     return LEVELS[: 3 if why_not_fast() is None else 2]
 
 
-def on_first_use(level, kind, loader):
-    """Have `loader` called when a level's kernel for a kind of array is first looked for; it registers them all."""
-    _loaders[level, kind] = loader
+def import_on_first_use(module, level, kinds):
+    """Have a module, which registers kernels, imported when a level's kernel for an array of these kinds is first
+    looked for."""
+    for kind in kinds:
+        _modules.setdefault((level, kind), []).append(module)
 
 
 def load(level, kind):
-    """Call the loader of a level and kind, unless that was done."""
-    if loader := _loaders.get((level, kind)):
-        loader()  # imports a module, so a second thread waits for the first
-        _loaders.pop((level, kind), None)
+    """Import the modules with a level's kernels for a kind of array, unless that was done."""
+    for module in _modules.get((level, kind), ()):
+        import_module(module)  # a second thread waits here for the first
+    _modules.pop((level, kind), None)
 
 
 class Kernels:

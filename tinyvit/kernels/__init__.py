@@ -1,15 +1,16 @@
 """Faster implementations of operations, each with the signature of its reference implementation in `functional/`.
 
-Importing this package registers the NumPy kernels; the kernels that numba compiles, in `fast/`, are registered when the
-first is needed. `with tinyvit.kernels.using("numpy"):` chooses a level, see `levels.py`. Every kernel is tested against
-the reference implementation.
+The kernels of a level are imported, and so registered, when an array of a kind that they are for first comes to it.
+`with tinyvit.kernels.using("numpy"):` chooses a level, see `levels.py`. Every kernel is tested against the reference
+implementation.
 """
 
-from importlib import import_module
+from itertools import product
 
-from tinyvit.kernels import adam, attention, batchnorm, conv, gelu, groupnorm, layernorm, linear, relu, softmax
-from tinyvit.levels import LEVELS, available, level, on_first_use, using
+from tinyvit.levels import LEVELS, available, import_on_first_use, level, using
 
-on_first_use("fast", ("numpy", "float32"), lambda: import_module("tinyvit.kernels.fast"))
-for dtype in ("float32", "bfloat16", "float16", "uint8"):
-    on_first_use("numpy", ("cupy", dtype), lambda: import_module("tinyvit.kernels.cuda"))
+import_on_first_use("tinyvit.kernels.fast", "fast", [("numpy", "float32")])
+import_on_first_use(
+    "tinyvit.kernels.in_numpy", "numpy", product(("numpy", "cupy"), ("float32", "float64", "complex128"))
+)
+import_on_first_use("tinyvit.kernels.cuda", "numpy", product(["cupy"], ("float32", "bfloat16", "float16", "uint8")))
