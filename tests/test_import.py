@@ -51,7 +51,7 @@ PACKAGE = Path(tinyvit.__file__).parent
 BACKEND = {"arrays", "keys", "backend"}
 DISPATCH = {"dispatch", "levels", "operands"}
 BELOW = {*BACKEND, "functional", "kernels", "nn", "models", *DISPATCH}
-FILES = {"files", "progress", "tensors", "text"}
+FILES = {"files", "memory", "progress", "tensors", "text"}
 MAY_IMPORT = {
     "minimal": set(),
     "text": set(),
@@ -62,7 +62,7 @@ MAY_IMPORT = {
     "tensors": {*BACKEND, "text"},
     "operands": {*BACKEND},
     "levels": {*BACKEND, "operands"}, "progress": set(),
-    "launcher": set(),
+    "launcher": set(), "memory": set(),
     "dispatch": {"levels", "operands"},
     "functional": {*BACKEND, *DISPATCH},
     "kernels": {*BACKEND, "functional", "data", *DISPATCH},  # data: of its operations on batches
@@ -72,7 +72,7 @@ MAY_IMPORT = {
     "validation": set(),
     "models": {"levels", *BACKEND, "functional", "nn", "validation"},
     "optim": {*BACKEND, "functional", "nn"},
-    "data": {*BACKEND, "levels", "files", "progress", "text", "validation"},
+    "data": {*BACKEND, "levels", "files", "memory", "progress", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
     "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},

@@ -10,7 +10,7 @@ from small_weights import CONFIG, GIVEN, PLACES, PREPARED, weights_of, write_all
 
 import tinyvit
 from tinyvit import ViT, cli, interop
-from tinyvit.data import read_image
+from tinyvit.data.images import read_image
 from tinyvit.training.trained import load_trained
 
 TINY = ["--model.embed-dim", "8", "--model.depth", "2", "--model.num-heads", "2", "--epochs", "2", "--device", "cpu"]

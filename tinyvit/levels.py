@@ -102,15 +102,15 @@ def available():
 def import_on_first_use(module, level, kinds):
     """Have a module, which registers kernels, imported when a level's kernel for an array of these kinds is first
     looked for."""
-    for kind in kinds:
-        _modules.setdefault((level, kind), []).append(module)
+    for one in kinds:
+        _modules.setdefault((level, one), []).append(module)
 
 
-def load(level, kind):
+def load(level, here):
     """Import the modules with a level's kernels for a kind of array, unless that was done."""
-    for module in _modules.get((level, kind), ()):
+    for module in _modules.get((level, here), ()):
         import_module(module)  # a second thread waits here for the first
-    _modules.pop((level, kind), None)
+    _modules.pop((level, here), None)
 
 
 class Kernels:

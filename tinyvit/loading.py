@@ -2,8 +2,8 @@
 
 from tinyvit import interop
 from tinyvit.backend import choose_device
-from tinyvit.data.folder import expect_memory
 from tinyvit.files import expand_path
+from tinyvit.memory import expect_memory
 from tinyvit.models import build
 from tinyvit.training.trained import load_trained
 

@@ -57,7 +57,7 @@ def test_a_missing_file_is_named(tmp_path, name):
     write_folder(TEN, CONTENTS, tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ValueError, match=f"lacks {name}; CIFAR-10 has {TRAIN[0]}, "):
-        data.cifar10(tmp_path)
+        data.load("cifar10", tmp_path)
 
 
 @pytest.mark.parametrize("size", [SIZE - 1, 1 << 40])
@@ -66,18 +66,18 @@ def test_a_file_that_is_too_short_or_too_long_is_named_with_both_sizes(tmp_path,
     with (tmp_path / TRAIN[2]).open("wb") as file:
         file.truncate(size)  # takes no room on the disk
     with pytest.raises(ValueError, match=rf"data_batch_3\.bin has {min(size, SIZE + 1):,} bytes, expected 9,219"):
-        data.cifar10(tmp_path)
+        data.load("cifar10", tmp_path)
 
 
 def test_a_folder_of_something_else_is_refused_with_what_is_expected(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"pickled")
     with pytest.raises(ValueError, match=f"holds no CIFAR-10; expected {TEST}.*{TEN.archive}.* a pickle can run code"):
-        data.cifar10(tmp_path)
+        data.load("cifar10", tmp_path)
     write_folder(TEN, CONTENTS, tmp_path)
     with pytest.raises(ValueError, match=r"holds no CIFAR-100; expected test\.bin and its like"):
-        data.cifar100(tmp_path)
+        data.load("cifar100", tmp_path)
     with pytest.raises(ValueError, match="nowhere doesn't exist; expected test_batch.bin and its like"):
-        data.cifar10(tmp_path / "nowhere")
+        data.load("cifar10", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("spec", [CIFAR10, CIFAR100], ids=lambda spec: spec.name)

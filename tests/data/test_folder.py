@@ -1,4 +1,3 @@
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,8 @@ from PIL import Image
 from strategies import seeds
 
 from tinyvit import data
-
-module = importlib.import_module("tinyvit.data.folder")  # the package exports the function under the module's name
+from tinyvit.data.folder import folder, is_among_images, set_aside, statistics
+from tinyvit.data.images import image_files, read_image
 
 
 def make(root, counts, shade=lambda name, i: (i, 2 * i, 3 * i)):
@@ -40,11 +39,11 @@ def test_paths_among_the_images_are_told_from_paths_beside_them(tmp_path):
     among = {one, one / "new", one / "cat" / "new", two / "train", two / "train" / "new", two / "val" / "cat"}
     beside = {tmp_path, tmp_path / "new", one / ".." / "new", two, two / "new", tmp_path / "one-more"}
     for path in among | beside:
-        assert module.is_among_images(one, path) + module.is_among_images(two, str(path)) == (path in among), path
+        assert is_among_images(one, path) + is_among_images(two, str(path)) == (path in among), path
 
 
 def test_each_sub_folder_is_a_class_and_classes_are_sorted_by_name(two_classes):
-    train, test = data.folder(two_classes, 4)
+    train, test = folder(two_classes, 4)
     assert train.classes == test.classes == ("cat", "dog")
     everything = [("cat", i) for i in range(25)] + [("dog", i) for i in range(10)]
     assert sorted(reds(train) + reds(test)) == everything
@@ -53,14 +52,14 @@ def test_each_sub_folder_is_a_class_and_classes_are_sorted_by_name(two_classes):
 @given(count=st.integers(2, 60))
 def test_of_every_class_with_two_images_some_are_for_training_and_some_for_the_test(count):
     paths = [Path("cat", f"{i}.png") for i in range(count)]
-    train, test = (part["cat"] for part in module.set_aside({"cat": paths}))
+    train, test = (part["cat"] for part in set_aside({"cat": paths}))
     assert sorted(train + test) == sorted(paths) and train
     assert len(test) == max(1, round(count / 5))
 
 
 def test_the_split_is_the_same_wherever_the_folder_is_and_whatever_the_threads(two_classes, tmp_path):
     copy = make(tmp_path / "elsewhere", {"cat": 25, "dog": 10})
-    for one, other in zip(data.folder(two_classes, 4, threads=1), data.folder(str(copy), (4, 4), threads=3)):
+    for one, other in zip(folder(two_classes, 4, threads=1), folder(str(copy), (4, 4), threads=3)):
         np.testing.assert_array_equal(one.images, other.images)
         np.testing.assert_array_equal(one.labels, other.labels)
 
@@ -68,13 +67,13 @@ def test_the_split_is_the_same_wherever_the_folder_is_and_whatever_the_threads(t
 @pytest.mark.parametrize("held_out", ["test", "val"])
 def test_training_and_test_images_may_be_in_separate_folders(tmp_path, held_out):
     make(tmp_path, {"train/cat": 3, "train/dog": 1, f"{held_out}/cat": 1, f"{held_out}/dog": 2})
-    train, test = data.folder(tmp_path, 4)
+    train, test = folder(tmp_path, 4)
     assert reds(train) == [("cat", 0), ("cat", 1), ("cat", 2), ("dog", 0)]
     assert reds(test) == [("cat", 0), ("dog", 0), ("dog", 1)]
 
 
 def test_train_may_be_the_name_of_a_class(tmp_path):
-    assert data.folder(make(tmp_path, {"train": 2, "car": 2}), 4).train.classes == ("car", "train")
+    assert folder(make(tmp_path, {"train": 2, "car": 2}), 4).train.classes == ("car", "train")
 
 
 # -- pixels ---------------------------------------------------------------------------------------------------------
@@ -89,14 +88,14 @@ def test_images_have_the_requested_size_and_channels(two_classes, channels, size
 @given(seed=seeds(), channels=st.sampled_from([1, 3]))
 def test_training_pixels_have_mean_0_and_variance_1_in_each_channel(seed, channels):
     images = np.random.default_rng(seed).integers(0, 256, (9, channels, 3, 5)).astype("uint8")
-    dataset = data.Dataset(images, np.zeros(9, int), ("cat",), *module.statistics(images))
+    dataset = data.Dataset(images, np.zeros(9, int), ("cat",), *statistics(images))
     pixels = dataset.normalise(images, "float64")
     np.testing.assert_allclose(pixels.mean((0, 2, 3)), 0, atol=1e-12)
     np.testing.assert_allclose(pixels.var((0, 2, 3)), 1, rtol=1e-12)
 
 
 def test_a_constant_channel_is_normalised_to_0(tmp_path):
-    train = data.folder(make(tmp_path, {"a": 4, "b": 4}, lambda name, i: (70, 10 * i, 0)), 4).train
+    train = folder(make(tmp_path, {"a": 4, "b": 4}, lambda name, i: (70, 10 * i, 0)), 4).train
     pixels = train.normalise(train.images, "float64")
     assert train.std[0] == train.std[2] == 1
     assert abs(pixels[:, [0, 2]]).max() < 1e-12 and abs(pixels[:, 1]).max() > 0.5
@@ -117,45 +116,45 @@ def test_a_constant_channel_is_normalised_to_0(tmp_path):
 ])  # fmt: skip
 def test_a_folder_of_another_layout_is_refused_with_what_is_missing(tmp_path, counts, message):
     with pytest.raises(ValueError, match=message):
-        data.folder(make(tmp_path, counts), 4)
+        folder(make(tmp_path, counts), 4)
 
 
 def test_an_image_that_cannot_be_read_is_named(tmp_path):
     make(tmp_path, {"cat": 4, "dog": 4})
     (tmp_path / "dog" / "002.png").write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"002\.png can't be read as an image"):
-        data.folder(tmp_path, 4)
+        folder(tmp_path, 4)
 
 
 def test_what_is_no_folder_or_has_no_size_is_refused(tmp_path, two_classes):
     (tmp_path / "file").touch()
-    for folder, size, message in (
+    for root, size, message in (
         (tmp_path / "nowhere", 4, "nowhere doesn't exist; expected a folder with one sub-folder"),
         (tmp_path / "file", 4, "file is not a folder; expected a folder with"),
         (None, 4, "needs --data-dir: one sub-folder of images a class"),
         (two_classes, None, "the data set 'folder' needs an img_size"),
     ):
         with pytest.raises(ValueError, match=message):
-            data.load("folder", folder, size)
+            data.load("folder", root, size)
 
 
 def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_read(two_classes, monkeypatch):
     needed = 35 * 3 * 64 * 64
-    monkeypatch.setattr(module, "physical_memory", lambda: needed)
-    assert len(data.folder(two_classes, 64).train) == 28
-    monkeypatch.setattr(module, "physical_memory", lambda: needed - 1)
-    monkeypatch.setattr(module, "read_all", None)
+    monkeypatch.setattr("tinyvit.memory.physical_memory", lambda: needed)
+    assert len(folder(two_classes, 64).train) == 28
+    monkeypatch.setattr("tinyvit.memory.physical_memory", lambda: needed - 1)
+    monkeypatch.setattr("tinyvit.data.folder.read_all", None)
     with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*or a smaller image size"):
-        data.folder(two_classes, 64)
+        folder(two_classes, 64)
 
 
 @pytest.mark.parametrize(("resample", "crop"), [("nearest", None), ("bilinear", 0.5)])
 def test_images_are_resized_as_requested(tmp_path, resample, crop):
     make(tmp_path, {"a": 4, "b": 4}, lambda name, i: (10 * i, 0, 0))
     generator = np.random.default_rng(0)
-    for path in data.image_files(tmp_path):
+    for path in image_files(tmp_path):
         Image.fromarray(generator.integers(0, 256, (30, 20, 3)).astype("uint8")).save(path)
     train, test = data.load("folder", tmp_path, 4, 3, resample=resample, crop=crop)
     got = {image.tobytes() for image in (*train.images, *test.images)}
-    expected = [data.read_image(path, 3, 4, resample=resample, crop=crop) for path in data.image_files(tmp_path)]
+    expected = [read_image(path, 3, 4, resample=resample, crop=crop) for path in image_files(tmp_path)]
     assert got == {image.tobytes() for image in expected}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageOps
 from strategies import seeds
 
-from tinyvit.data import image_files, read_all, read_image
-from tinyvit.data.images import RESAMPLE, eight_bits
+from tinyvit.data.images import RESAMPLE, eight_bits, image_files, read_image
+from tinyvit.data.videos import read_all
 
 sizes = st.tuples(st.integers(1, 12), st.integers(1, 12))
 levels = st.integers(0, 255)

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from tinyvit import ViTConfig, data
+from tinyvit.data.folder import folder
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.training import TrainConfig
@@ -53,7 +54,7 @@ def test_given_classes_need_not_be_those_of_the_run():
 
 def test_another_data_set_is_used_with_all_its_classes(pictures):
     split = load_prepared_data(trained(classes=("3", "1")), "folder", pictures)
-    assert_same(split, data.folder(pictures, 8, 1))
+    assert_same(split, folder(pictures, 8, 1))
 
 
 def test_images_of_another_size_are_resized_as_those_of_the_run():
@@ -70,8 +71,8 @@ def test_images_of_another_shape_are_stretched_where_those_of_the_run_were():
 
 def test_files_are_resized_and_cropped_as_those_of_the_run(pictures):
     split = load_prepared_data(trained(channels=3, resample="box", crop=None), "folder", pictures)
-    assert_same(split, data.folder(pictures, 8, 3, resample="box", crop=None), (0.4,) * 3, (0.3,) * 3)
-    assert (split.train.images != data.folder(pictures, 8, 3).train.images).any()
+    assert_same(split, folder(pictures, 8, 3, resample="box", crop=None), (0.4,) * 3, (0.3,) * 3)
+    assert (split.train.images != folder(pictures, 8, 3).train.images).any()
 
 
 def test_images_with_other_channels_are_refused():

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import tinyvit
-from tinyvit.data.folder import physical_memory
+from tinyvit.memory import physical_memory
 from tinyvit.training.threads import cores
 
 

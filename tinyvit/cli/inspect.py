@@ -13,7 +13,7 @@ from tinyvit import functional as F
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.cli.model_options import ModelOptions, class_number, computing, file_to_write
 from tinyvit.cli.parsing import check_least
-from tinyvit.data import read_image
+from tinyvit.data.images import read_image
 from tinyvit.files import check_folder, expand_path, write
 from tinyvit.probe.explorer import choose_images, explorer
 from tinyvit.probe.inspection import Inspection, evenly_spaced

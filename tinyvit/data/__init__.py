@@ -1,21 +1,18 @@
 """Data sets, and the loader that turns them into batches."""
 
+from importlib import import_module
+
 from tinyvit.data.augment import Augmentation
 from tinyvit.data.choice import choose
-from tinyvit.data.cifar import cifar10, cifar100
-from tinyvit.data.coloured_digits import coloured_digits
 from tinyvit.data.dataset import Dataset, Split, hold_out
 from tinyvit.data.digits import digits
-from tinyvit.data.folder import folder
-from tinyvit.data.images import image_files, read_image
 from tinyvit.data.loader import Loader
-from tinyvit.data.moving_digits import moving_digits
 from tinyvit.data.resize import resized
-from tinyvit.data.videos import read_all, read_video, video_files
 
-DATASETS = {
-    "digits": digits, "moving-digits": moving_digits, "coloured-digits": coloured_digits, "cifar10": cifar10,
-    "cifar100": cifar100, "folder": folder,
+DATASETS = {  # name: the function that makes it, and the module here that is imported for it
+    "digits": "digits.digits", "moving-digits": "moving_digits.moving_digits",
+    "coloured-digits": "coloured_digits.coloured_digits", "cifar10": "cifar.cifar10", "cifar100": "cifar.cifar100",
+    "folder": "folder.folder",
 }  # fmt: skip
 BUILT_IN = ("digits", "moving-digits", "coloured-digits")
 
@@ -31,10 +28,12 @@ def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resa
     """
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(DATASETS)}")
-    if name in BUILT_IN:
-        if data_dir is not None:
-            raise ValueError(f"{name} are built in; leave out --data-dir, got {data_dir}")
-        return moving_digits(frames) if name == "moving-digits" else DATASETS[name]()
+    if name in BUILT_IN and data_dir is not None:
+        raise ValueError(f"{name} are built in; leave out --data-dir, got {data_dir}")
+    module, function = DATASETS[name].split(".")
+    make = getattr(import_module(f"tinyvit.data.{module}"), function)
     if name == "folder":
-        return folder(data_dir, img_size, channels, frames, resample=resample, crop=crop)
-    return DATASETS[name](data_dir)
+        return make(data_dir, img_size, channels, frames, resample=resample, crop=crop)
+    if name == "moving-digits":
+        return make(frames)
+    return make() if name in BUILT_IN else make(data_dir)

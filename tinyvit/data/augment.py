@@ -13,14 +13,11 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 
 from tinyvit.arrays import array_module
-from tinyvit.data import geometry, policy
-from tinyvit.data.erasing import erase, rectangles
-from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
+from tinyvit.data import geometry
 from tinyvit.levels import Kernels
 from tinyvit.validation import Count, NotNegative, Share, Within, validate
 
 MOST_OPERATIONS = 100  # of RandAugment: each is a pass over the batch, and an image is grey long before
-Strength = Annotated[float, Within(0, policy.STRENGTHS)]
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Augmentation:
     """Colour and geometry: TrivialAugment (one operation of any strength), or RandAugment (some of one strength)."""
     operations: Annotated[int, Within(1, MOST_OPERATIONS)] = 2
     """Operations that each image gets from RandAugment."""
-    magnitude: Strength = 9.0
+    magnitude: Annotated[float, Within(0, 30)] = 9.0
     """Strength of RandAugment's operations, from 0 to 30."""
     erase: Share = 0.0
     """Probability that a rectangle of the image is erased."""
@@ -54,7 +51,7 @@ class Changes(NamedTuple):
     """What is done to each image of a batch, drawn on the host. None where nothing of a kind is done to any image."""
 
     matrices: np.ndarray | None    # (B, 3, 3)  where pixels are read, as in `geometry`
-    choices: policy.Choices | None
+    choices: tuple | None          # `policy.Choices`
     rectangles: np.ndarray | None  # (B, 4)     where it is erased, as in `erasing`
 
 
@@ -100,13 +97,15 @@ def draw_changes(augmentation, key, B, H, W):
         moves.append(geometry.crop(key.at("crop").uniform((B, 2)), augmentation.crop))
     if augmentation.flip:
         moves.append(geometry.flip(key.at("flip").uniform((B,))))
-    if augmentation.policy == "trivial":
-        choices = policy.trivial(B, key)
-    elif augmentation.policy == "rand":
-        choices = policy.rand(B, key, augmentation.operations, augmentation.magnitude)
-    if choices is not None:
-        moves.append(policy.matrices(choices, H, W))
+    if augmentation.policy != "none":
+        from tinyvit.data.policy import matrices, rand, trivial
+
+        chosen = augmentation.operations, augmentation.magnitude
+        choices = trivial(B, key) if augmentation.policy == "trivial" else rand(B, key, *chosen)
+        moves.append(matrices(choices, H, W))
     if augmentation.erase:
+        from tinyvit.data.erasing import rectangles
+
         erased = rectangles(key.at("erase").uniform((B, 5)), augmentation.erase, H, W)
     return Changes(reduce(np.matmul, moves) if moves else None, choices, erased)
 
@@ -117,10 +116,14 @@ def changed(images, changes, dataset, dtype):
     if changes.matrices is not None:
         images = geometry.resample(images, changes.matrices)
     if changes.choices is not None:
+        from tinyvit.data.policy import recolour
+
         real = images.dtype if images.dtype.kind == "f" else "float32"
-        images = policy.recolour(images.astype(real), changes.choices, dataset.scale)
+        images = recolour(images.astype(real), changes.choices, dataset.scale)
     images = dataset.normalise(images.reshape(shape), dtype)
     if changes.rectangles is not None:
+        from tinyvit.data.erasing import erase
+
         images = erase(as_planes(images), changes.rectangles).reshape(shape)
     return images
 
@@ -133,6 +136,8 @@ def as_planes(images):
 
 def mix(images, labels, K, augmentation, key):
     """Mixup or cutmix of a whole batch, or neither: images, and targets (B, K) from the labels (B,)."""
+    from tinyvit.data.mixing import cutmix, mixup, one_hot, random_box
+
     targets = one_hot(labels, K, images.dtype)
     # The key is the first sample's: one draw per batch, and the same one when the epoch is resumed here.
     generator = key.at(f"mix.{key.sample}").generator()

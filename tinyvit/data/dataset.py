@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from tinyvit.backend import constant, device_of
 from tinyvit.keys import Key
 from tinyvit.validation import require
+
+# How images are resized, in the order of Pillow's numbers.
+Resample = Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit.data.dataset import Dataset, Split
-from tinyvit.data.images import height_width, image_files
+from tinyvit.data.images import check_memory, height_width, image_files
 from tinyvit.data.videos import read_all, video_files
 from tinyvit.files import expand_path
 
@@ -137,25 +137,3 @@ def statistics(images):
         mean = float(share @ levels)
         found.append((mean, float((share @ (levels - mean) ** 2) ** 0.5) if (counts > 0).sum() > 1 else 1.0))
     return tuple(zip(*found))
-
-
-def check_memory(count, channels, size):
-    """Raise ValueError if `count` images are more than this machine's memory holds."""
-    height, width = size
-    what = f"{count:,} images of {height}×{width} need"
-    expect_memory(count * channels * height * width, what, "; take fewer, or a smaller image size")
-
-
-def expect_memory(needed, what, advice=""):
-    """Raise ValueError, which says `what` needs them, if this machine has fewer than `needed` bytes of memory."""
-    memory = physical_memory()
-    if memory is not None and needed > memory:
-        raise ValueError(f"{what} {needed / 2**30:.1f} GiB, but this machine has {memory / 2**30:.1f}{advice}")
-
-
-def physical_memory():
-    """Bytes of memory that this machine has, or None where the system doesn't say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -5,9 +5,12 @@ import warnings
 from contextlib import suppress
 from math import inf
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
+from tinyvit.data.dataset import Resample
+from tinyvit.memory import expect_memory
 from tinyvit.validation import require
 
 # Raster formats whose readers start no program and run no script, as Pillow's reader of EPS, PDF and WMF may.
@@ -16,7 +19,7 @@ FORMATS = (
     "TGA", "TIFF", "WEBP",
 )  # fmt: skip
 ANIMATIONS = ("AVIF", "GIF", "PNG", "WEBP")  # those of which a file may be a video; an MPO's pictures are no frames
-RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of Pillow's numbers
+RESAMPLE = get_args(Resample)
 MAX_THREADS = 8
 
 
@@ -92,6 +95,13 @@ def height_width(size):
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     require(min(height, width) >= 1, "expected an image size of at least 1×1", size)
     return height, width
+
+
+def check_memory(count, channels, size):
+    """Raise ValueError if `count` images are more than this machine's memory holds."""
+    height, width = size
+    what = f"{count:,} images of {height}×{width} need"
+    expect_memory(count * channels * height * width, what, "; take fewer, or a smaller image size")
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------

@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tinyvit.backend import to_numpy
-from tinyvit.data.dataset import normalise
-from tinyvit.data.images import RESAMPLE, as_pixels
-from tinyvit.data.videos import as_video, read_all
+from tinyvit.data.dataset import Resample, normalise
 from tinyvit.text import shorten
 from tinyvit.validation import Finite, Positive, PositiveInt, PositiveShare, require, validate
 
@@ -37,7 +35,7 @@ class Preprocessing:
     mean: tuple[Finite, ...]
     std: tuple[Positive, ...]
     scale: Positive = 255.0
-    resample: Literal[*RESAMPLE] = "bicubic"
+    resample: Resample = "bicubic"
     crop: PositiveShare | None = 1.0
     frames: PositiveInt | None = None
 
@@ -75,6 +73,8 @@ class Preprocessing:
     def read(self, paths, threads=None):
         """Images or videos by `read_all`: a list of uint8 arrays of this `shape`, with the ValueError of each that
         can't be read, such as a video where images are read."""
+        from tinyvit.data.videos import read_all
+
         return read_all(paths, threads, **self.options, **({"still": True} if self.frames is None else {}))
 
     @property
@@ -95,6 +95,9 @@ class Preprocessing:
 
         A uint8 array is of 0 to 255. Raises ValueError for anything else.
         """
+        from tinyvit.data.images import as_pixels
+        from tinyvit.data.videos import as_video
+
         what = "images" if self.frames is None else "videos"
         if hasattr(images, "dtype"):
             images = to_numpy(images)

@@ -8,8 +8,6 @@ from math import prod
 import numpy as np
 
 from tinyvit.backend import constant, device_of
-from tinyvit.data.folder import check_memory
-from tinyvit.data.images import MAX_THREADS, height_width, resized_image
 
 CHUNK = 256  # channels of images that a thread takes at a time
 
@@ -25,6 +23,8 @@ def resized(dataset, size, resample="bicubic", crop=1.0):
     memory.
     """
     from PIL import Image
+
+    from tinyvit.data.images import MAX_THREADS, check_memory, height_width, resized_image
 
     images, size = dataset.images, height_width(size)
     if images.shape[-2:] == size:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
-from tinyvit.data import image_files, video_files
+from tinyvit.data.images import image_files
+from tinyvit.data.videos import video_files
 from tinyvit.functional.softmax import log_softmax
 from tinyvit.training.inference import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
