@@ -1,14 +1,18 @@
 """Which modules `import tinyvit` loads, and which way imports run."""
 
 import ast
+import os
 import re
+import runpy
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import tinyvit
+from tinyvit import models
 
 HEAVY = {"scipy", "numba", "cupy", "matplotlib", "sklearn", "torch", "tyro", "pooch", "PIL", "tensorboardX", "onnx"}
 
@@ -38,6 +42,49 @@ def test_scipy_is_loaded_where_a_gelu_needs_it():
     assert "scipy" in loaded_by("import numpy, tinyvit; tinyvit.functional.gelu(numpy.ones(3))")
 
 
+OF_A_TRAINING = """
+import contextlib, sys
+sys.argv = ["tinyvit", "train", "digits", "--epochs", "1", "--out", "run"]
+with contextlib.redirect_stdout(None), contextlib.suppress(SystemExit):
+    tinyvit.cli.main()
+print(*(module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "tinyvit"), sep="\\n")
+"""
+
+
+@pytest.mark.end_to_end
+def test_a_training_of_the_digits_loads_what_it_uses(tmp_path):
+    done = subprocess.run([sys.executable, "-c", f"import tinyvit{OF_A_TRAINING}"], cwd=tmp_path, capture_output=True,
+                          check=True, text=True, env=os.environ | {"TINYVIT_KERNELS": "reference"})  # fmt: skip
+    assert (tmp_path / "run" / "summary.json").exists()
+    files = [file for file in map(Path, done.stdout.splitlines())
+             if layer(file.relative_to(PACKAGE)) not in ("functional", "nn", "optim")]  # fmt: skip
+    lines_and_tokens = runpy.run_path(str(PACKAGE.parent / ".ci" / "sizes.py"))["lines_and_tokens"]
+    assert len(files) <= 55 and sum(lines_and_tokens(file)[0] for file in files) <= 4_500
+
+
+EACH_BY_NAME = """
+import os, sys
+from tinyvit.models import registry
+from tinyvit.training.tasks.task import TASKS
+
+assert {"vit"} == set(registry.ARCHITECTURES) and {"classification"} == set(TASKS)
+for table in (registry.ARCHITECTURES, TASKS):
+    for name, module in table.modules.items():
+        if not os.fork():
+            found = table.find(name)
+            assert module in sys.modules and name in table and (table is TASKS or found[1]())
+            os._exit(0)
+        assert os.wait()[1] == 0, name
+print(*registry.model_names())
+"""
+
+
+@pytest.mark.end_to_end
+def test_each_architecture_and_task_can_be_named_first_and_models_of_all_are_listed():
+    done = subprocess.run([sys.executable, "-c", EACH_BY_NAME], capture_output=True, check=True, text=True)
+    assert set(done.stdout.split()) == {name for name in models.model_names() if name != "tiny_8"}
+
+
 def test_the_public_names_are_complete_and_there_are_no_others():
     for name in tinyvit.__all__:
         assert getattr(tinyvit, name) is not None
@@ -51,7 +98,7 @@ PACKAGE = Path(tinyvit.__file__).parent
 BACKEND = {"arrays", "keys", "backend"}
 DISPATCH = {"dispatch", "levels", "operands"}
 BELOW = {*BACKEND, "functional", "kernels", "nn", "models", *DISPATCH}
-FILES = {"files", "memory", "progress", "tensors", "text"}
+FILES = {"files", "memory", "progress", "registry", "tensors", "text"}
 MAY_IMPORT = {
     "minimal": set(),
     "text": set(),
@@ -62,7 +109,7 @@ MAY_IMPORT = {
     "tensors": {*BACKEND, "text"},
     "operands": {*BACKEND},
     "levels": {*BACKEND, "operands"}, "progress": set(),
-    "launcher": set(), "memory": set(),
+    "launcher": set(), "memory": set(), "registry": {"text"},
     "dispatch": {"levels", "operands"},
     "functional": {*BACKEND, *DISPATCH},
     "kernels": {*BACKEND, "functional", "data", *DISPATCH},  # data: of its operations on batches
@@ -70,7 +117,7 @@ MAY_IMPORT = {
     "gradcheck": {*BACKEND, "functional"},
     "exercises": {*BACKEND, "models", "text", "training"},  # the worked example, and to train a learner's functions
     "validation": set(),
-    "models": {"levels", *BACKEND, "functional", "nn", "validation"},
+    "models": {"levels", "registry", *BACKEND, "functional", "nn", "validation"},
     "optim": {*BACKEND, "functional", "nn"},
     "data": {*BACKEND, "levels", "files", "memory", "progress", "text", "validation"},
     "probe": BELOW,
@@ -99,6 +146,16 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def test_no_files_import_each_other():
+    modules = {f"tinyvit.{file.removesuffix('.py')}".replace("/", ".").removesuffix(".__init__"): path
+               for file, path in SOURCES.items()}  # fmt: skip
+    graph = {}
+    for module, path in modules.items():
+        named = {name if name in modules else name.rpartition(".")[0] for name in imports(path)} & modules.keys()
+        graph[module] = {name for name in named if not module.startswith(f"{name}.")}  # imported first
+    TopologicalSorter(graph).prepare()
+
+
 def layer(file):
     return Path(file).parts[0].removesuffix(".py")
 
@@ -111,7 +168,7 @@ def test_imports_run_one_way(file):
 
 
 @pytest.mark.parametrize("library, files", [
-    ("torch", r"bench/torch_steps\.py|training/curves\.py"),
+    ("torch", r"bench/torch_steps\.py"),
     ("cupy", r"backend.*|kernels/.*"),
 ])  # fmt: skip
 def test_a_library_is_imported_in_its_own_files_alone(library, files):

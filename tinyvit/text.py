@@ -28,9 +28,9 @@ def shorten(value, most=120):
     return printable(text[:most] + ("…" if len(text) > most else ""))
 
 
-def did_you_mean(name, known):
+def did_you_mean(name, known, most=20):
     """The end of an error about an unknown name: a similar known one, or those that are known."""
     from difflib import get_close_matches
 
     close = get_close_matches(str(name), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {list_names(known, 20)}"
+    return f"did you mean {close[0]}?" if close else f"expected one of {list_names(known, most)}"

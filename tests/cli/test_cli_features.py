@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tinyvit import data
-from tinyvit.training import features, features_by_layer
 from tinyvit.training.feature_classifiers import STRENGTHS, linear_probe, nearest_neighbours
+from tinyvit.training.features import features, features_by_layer
 from tinyvit.training.trained import load_trained
 
 COMMANDS = {"probe-linear": linear_probe, "knn": nearest_neighbours}

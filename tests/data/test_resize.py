@@ -9,7 +9,7 @@ from strategies import images_and_patch, seeds
 
 from tinyvit import data
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.data.resize import CHUNK, areas, shrink
+from tinyvit.data.resize import CHANNELS_AT_A_TIME, areas, shrink
 
 SIDES = st.integers(1, 40)
 
@@ -40,9 +40,9 @@ def test_pixels_stay_between_dark_and_fully_lit_although_a_cubic_overshoots(seed
 
 
 def test_more_images_than_a_thread_takes_at_a_time_keep_their_order_labels_and_statistics():
-    before = dataset(count=2 * CHUNK + 5)
+    before = dataset(count=2 * CHANNELS_AT_A_TIME + 5)
     after = data.resized(before, 12)
-    for row in (0, CHUNK - 1, CHUNK, 2 * CHUNK + 4):
+    for row in (0, CHANNELS_AT_A_TIME - 1, CHANNELS_AT_A_TIME, 2 * CHANNELS_AT_A_TIME + 4):
         np.testing.assert_array_equal(after.images[row], data.resized(before.subset([row]), 12).images[0])
     assert (after.classes, after.mean, after.std) == (before.classes, before.mean, before.std)
     np.testing.assert_array_equal(after.labels, before.labels)

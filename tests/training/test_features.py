@@ -11,8 +11,7 @@ from strategies import images_for, seeds, vits
 from tinyvit import probe
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.nn.block import Block
-from tinyvit.training import features, features_by_layer
-from tinyvit.training.features import check_new_files, features_of_files, save_features
+from tinyvit.training.features import check_new_files, features, features_by_layer, features_of_files, save_features
 from tinyvit.training.inference import evaluation_batch
 from tinyvit.training.predict import FileResult
 

@@ -8,12 +8,12 @@ from PIL import Image
 from strategies import seeds
 
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.training.predict import BATCH, predict
+from tinyvit.training.predict import MAX_BATCH_IMAGES, predict
 from tinyvit.training.tasks.classification import logits_of
 
 
 @pytest.mark.parametrize("tta", [False, True])
-@pytest.mark.parametrize("size", [1, BATCH, BATCH + 1])
+@pytest.mark.parametrize("size", [1, MAX_BATCH_IMAGES, MAX_BATCH_IMAGES + 1])
 def test_files_are_prepared_as_the_images_of_the_data_set_are(tmp_path, size, tta):
     model, dataset = random_vit(), photos(size)
     logits = logits_of(model, dataset, tta=tta)

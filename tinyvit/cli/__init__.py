@@ -84,7 +84,7 @@ def main(argv=None):
 
 
 def in_words(error):
-    """What an error says to whoever gave the command."""
+    """The line that tells an error to whoever gave the command."""
     if isinstance(error, MemoryError):
         told = str(error).startswith("too little memory")  # with what would fit
         why = f" ({error})" if str(error) else ""

@@ -40,8 +40,8 @@ class Bench:
         from tinyvit.bench.cases import CASES
         from tinyvit.bench.table import case_table, heading
         from tinyvit.levels import available, checked
-        from tinyvit.models.registry import looked_up
         from tinyvit.progress import tqdm
+        from tinyvit.registry import looked_up
         from tinyvit.training.threads import concurrent_threads, thread_count
 
         check_least(self, rounds=1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tinyvit.cli.model_options import ModelOptions, computing, file_to_write
 from tinyvit.training.display import table
 from tinyvit.training.tasks import NotFinite
-from tinyvit.training.trained import load_test_set, require_classifier
+from tinyvit.training.trained import load_for_evaluation, require_classifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Evaluate(ModelOptions):
         trained = self.load()
         if trained.task.classifies:
             require_classifier(trained)
-        test = load_test_set(trained, self.data_dir)
+        trained.task.train, test = load_for_evaluation(trained, self.data_dir)
         with computing(trained, self) as ranks:
             drawn = self.confusion if ranks.leads else None
             try:

@@ -12,7 +12,8 @@ from tyro.conf import Positional, arg
 from tinyvit.cli import notes
 from tinyvit.cli.parsing import Run
 from tinyvit.files import expand_path
-from tinyvit.models.registry import VARIANTS, looked_up
+from tinyvit.models.registry import variants
+from tinyvit.registry import looked_up
 from tinyvit.text import printable, say
 
 
@@ -27,7 +28,7 @@ class ModelOptions:
     best: bool = False
     """Take the weights with the best evaluation, not the last ones."""
     device: str = "auto"
-    """Where to compute: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
+    """The device: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
     threads: int | None = None
     """CPU threads, for the computation and for reading files."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
@@ -104,8 +105,8 @@ def model_and_task(name, device="cpu", **fields):
     from tinyvit.training.run_folder import RunFolder
     from tinyvit.training.tasks import task_class
 
-    if name in VARIANTS or not os.path.lexists(expand_path(name)):
-        looked_up(VARIANTS, name, "run folder or model")
+    if not os.path.lexists(expand_path(name)) or name in variants(name):
+        looked_up(variants(name), name, "run folder or model")
         return create_model(name, device=device, **fields), None
     config = RunFolder(name).read_config()
     lacking = [field for field in fields if not hasattr(config.model, field)]

@@ -16,7 +16,7 @@ options: tinyvit train PRESET --help, tinyvit train --resume RUN --help"""
 
 @dataclass(frozen=True, kw_only=True)
 class SeveralSeeds:
-    """What the options of a training are extended by."""
+    """The option that is added to those of a training."""
 
     seeds: tuple[int, ...] = ()
     """Train once with each of these seeds, one after the other, into a folder each, with a summary of all."""

@@ -17,7 +17,7 @@ from tinyvit.data import geometry
 from tinyvit.levels import Kernels
 from tinyvit.validation import Count, NotNegative, Share, Within, validate
 
-MOST_OPERATIONS = 100  # of RandAugment: each is a pass over the batch, and an image is grey long before
+MAX_OPERATIONS = 100  # of RandAugment: each is a pass over the batch, and an image is grey long before
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Augmentation:
     """Whether half of the images are mirrored left to right."""
     policy: Literal["none", "trivial", "rand"] = "none"
     """Colour and geometry: TrivialAugment (one operation of any strength), or RandAugment (some of one strength)."""
-    operations: Annotated[int, Within(1, MOST_OPERATIONS)] = 2
+    operations: Annotated[int, Within(1, MAX_OPERATIONS)] = 2
     """Operations that each image gets from RandAugment."""
     magnitude: Annotated[float, Within(0, 30)] = 9.0
     """Strength of RandAugment's operations, from 0 to 30."""
@@ -48,7 +48,7 @@ class Augmentation:
 
 
 class Changes(NamedTuple):
-    """What is done to each image of a batch, drawn on the host. None where nothing of a kind is done to any image."""
+    """The changes to each image of a batch, drawn on the host. None where nothing of a kind is done to any image."""
 
     matrices: np.ndarray | None    # (B, 3, 3)  where pixels are read, as in `geometry`
     choices: tuple | None          # `policy.Choices`

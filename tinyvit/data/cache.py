@@ -27,8 +27,8 @@ from tinyvit.files import (
 from tinyvit.text import say, shorten
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
-RETRIES = 2                 # at a file whose download breaks off
-TIMEOUT = 30                # seconds without a single byte
+MAX_RETRIES = 2             # at a file whose download breaks off
+TIMEOUT_SECONDS = 30        # without a single byte
 
 
 class Kept(NamedTuple):
@@ -140,7 +140,7 @@ def fetch(address, checksum, folder):
     name = address.rsplit("/", 1)[-1]
     say(f"downloading {name} from {address}")
     headers = {"Accept-Encoding": "identity"}  # or some servers send a .tar.gz unpacked, as .tar
-    downloader = pooch.HTTPDownloader(sys.stderr.isatty(), chunk_size=1 << 16, timeout=TIMEOUT, headers=headers)
+    downloader = pooch.HTTPDownloader(sys.stderr.isatty(), chunk_size=1 << 16, timeout=TIMEOUT_SECONDS, headers=headers)
     registry = {name: f"sha256:{checksum}"}
-    files = pooch.create(folder, "", registry=registry, urls={name: address}, retry_if_failed=RETRIES)
+    files = pooch.create(folder, "", registry=registry, urls={name: address}, retry_if_failed=MAX_RETRIES)
     files.fetch(name, downloader=downloader)

@@ -11,9 +11,9 @@ COLOURS = {"red": (225, 40, 40), "green": (40, 185, 60), "blue": (50, 80, 240), 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 PLACES = ("on the left", "in the middle", "on the right")
 SIDE, STEP = 16, 4  # pixels of an image; between neighbouring places, beside and below each other
-COPIES = 8      # of each training digit, drawn anew
-DIMMEST = 0.75  # of a colour's brightness
-NOISE = 10      # largest difference of a pixel from its background, of 255
+COPIES = 8             # of each training digit, drawn anew
+MIN_BRIGHTNESS = 0.75  # of a colour's brightness
+NOISE = 10             # largest difference of a pixel from its background, of 255
 
 
 def coloured_digits():
@@ -55,7 +55,7 @@ def scenes(dataset, colours, generator):
     ink = np.zeros((n, SIDE, SIDE))
     rows, columns = top[:, None, None] + np.arange(height)[:, None], left[:, None, None] + np.arange(width)
     ink[np.arange(n)[:, None, None], rows, columns] = dataset.images[:, 0] / dataset.scale
-    brightness = generator.uniform(DIMMEST, 1, (n, 1))
+    brightness = generator.uniform(MIN_BRIGHTNESS, 1, (n, 1))
     colour = np.array(list(COLOURS.values()))[colours] * brightness                 # (n, 3)
     ground = generator.uniform(0, 70, (n, 1, 1, 1)) + generator.uniform(-NOISE, NOISE, (n, 3, SIDE, SIDE))
     images = ground + ink[:, None] * (colour[:, :, None, None] - ground)

@@ -12,7 +12,7 @@ ASPECT = (0.3, 1 / 0.3)  # height to width
 
 
 def rectangles(uniform, probability, H, W):
-    """Where to erase, for each image: ints (B, 4), top, bottom, left, right; empty for those that are left whole.
+    """Rectangles to erase, one for each image: ints (B, 4), top, bottom, left, right; empty for those left whole.
 
     uniform (B, 5), in [0, 1): whether, area, aspect, top, left. The paper draws area and aspect until the rectangle
     fits; here the aspect is drawn from those that fit, so that one draw does, and in the logarithm, so that high

@@ -12,7 +12,7 @@ from tinyvit.data.videos import read_all, video_files
 from tinyvit.files import expand_path
 
 TEST_SHARE = 0.2
-CHUNK = 512  # files read at a time
+FILES_AT_A_TIME = 512  # files read at a time
 LAYOUT = "one sub-folder of images a class, or such folders under train/ and test/ (or val/)"
 
 
@@ -116,8 +116,8 @@ def read_classes(files, **options):
     paths = [path for paths in files.values() for path in paths]
     labels = np.repeat(np.arange(len(files)), [len(paths) for paths in files.values()])
     images = None
-    for first in range(0, len(paths), CHUNK):
-        for row, image in enumerate(read_all(paths[first : first + CHUNK], **options), first):
+    for first in range(0, len(paths), FILES_AT_A_TIME):
+        for row, image in enumerate(read_all(paths[first : first + FILES_AT_A_TIME], **options), first):
             if isinstance(image, ValueError):
                 raise image
             if images is None:

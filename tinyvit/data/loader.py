@@ -14,8 +14,8 @@ from tinyvit.data.augment import Augmentation, augment
 from tinyvit.keys import Key
 from tinyvit.validation import require
 
-NOTHING = Augmentation()
-LEFT_OUT = 1 / 8  # of the images at most, in a shuffled epoch
+NO_AUGMENTATION = Augmentation()
+MAX_DROPPED_FRACTION = 1 / 8  # of the images at most, in a shuffled epoch
 
 
 class Batch(NamedTuple):
@@ -42,7 +42,7 @@ class Loader:
 
     def __init__(
         self, dataset, batch_size, *,
-        shuffle=False, augment=NOTHING, seed=0, dtype="float32", device="cpu", ahead=2, part=None,
+        shuffle=False, augment=NO_AUGMENTATION, seed=0, dtype="float32", device="cpu", ahead=2, part=None,
     ):  # fmt: skip
         require(batch_size >= 1, "expected a batch size of at least 1", batch_size)
         self.dataset, self.batch_size = dataset, min(batch_size, len(dataset))
@@ -55,12 +55,12 @@ class Loader:
 
     @cached_property
     def edges(self):
-        """Where batches begin in the order of an epoch, and where the last one ends."""
+        """The places in the order of an epoch at which batches begin, and at which the last one ends."""
         n, size = len(self.dataset), self.batch_size
         full, rest = divmod(n, size)
         if not self.shuffle:
             return *range(0, n, size), n
-        if rest > LEFT_OUT * n:
+        if rest > MAX_DROPPED_FRACTION * n:
             return tuple(n * i // (full + 1) for i in range(full + 2))
         return tuple(range(0, n + 1, size))
 

@@ -4,10 +4,10 @@ import io
 
 import numpy as np
 
-GAP = 2         # pixels between images
-SMALLEST = 48   # pixels that an image's longer side has at least: each of its own becomes a square of several
-LAST = 1500     # milliseconds that a GIF shows its last picture
-EACH = 60       # and each of the others
+GAP = 2                   # pixels between images
+MIN_SIDE_PIXELS = 48      # that an image's longer side has at least: each of its own becomes a square of several
+LAST_MILLISECONDS = 1500  # that a GIF shows its last picture
+FRAME_MILLISECONDS = 60   # and each of the others
 
 
 def grid(images, columns):
@@ -18,7 +18,7 @@ def grid(images, columns):
     n, channels, height, width = images.shape
     if channels not in (1, 3):
         raise ValueError(f"a picture shows images of 1 or 3 channels, got {channels}; write them as numbers, to .npy")
-    factor = -(-SMALLEST // max(height, width))
+    factor = -(-MIN_SIDE_PIXELS // max(height, width))
     pixels = np.rint(np.clip(images, 0, 1) * 255).astype("uint8").transpose(0, 2, 3, 1)
     pixels = np.broadcast_to(pixels, (n, height, width, 3)).repeat(factor, 1).repeat(factor, 2)
     rows, (_, height, width, _) = -(-n // columns), pixels.shape
@@ -45,5 +45,5 @@ def gif(pictures):
     first, *others = [Image.fromarray(picture) for picture in pictures]
     buffer = io.BytesIO()
     first.save(buffer, "GIF", save_all=True, append_images=others, loop=0,
-               duration=[EACH] * len(others) + [LAST])  # fmt: skip
+               duration=[FRAME_MILLISECONDS] * len(others) + [LAST_MILLISECONDS])  # fmt: skip
     return buffer.getvalue()

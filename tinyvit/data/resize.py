@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyvit.backend import constant, device_of
 
-CHUNK = 256  # channels of images that a thread takes at a time
+CHANNELS_AT_A_TIME = 256  # channels of images that a thread takes at a time
 
 
 def resized(dataset, size, resample="bicubic", crop=1.0):
@@ -36,11 +36,11 @@ def resized(dataset, size, resample="bicubic", crop=1.0):
     result = np.empty((len(planes), *size), new)
 
     def run(first):
-        for i in range(first, min(first + CHUNK, len(planes))):
+        for i in range(first, min(first + CHANNELS_AT_A_TIME, len(planes))):
             result[i] = resized_image(Image.fromarray(planes[i].astype(new)), size, resample, crop)
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
-        list(pool.map(run, range(0, len(planes), CHUNK)))
+        list(pool.map(run, range(0, len(planes), CHANNELS_AT_A_TIME)))
     result = result.reshape(*images.shape[:-2], *size)
     return replace(dataset, images=result if as_bytes else result.clip(0, dataset.scale))
 

@@ -11,8 +11,8 @@ import numpy as np
 from tinyvit.arrays import array_module
 from tinyvit.data import colour
 
-RATIO = 4 / 3   # widest shape of a crop, width to height; 3/4 is the narrowest
-CUBIC = -0.5    # slope of the bicubic kernel at 1, as in Pillow
+MAX_ASPECT = 4 / 3  # widest shape of a crop, width to height; 3/4 is the narrowest
+CUBIC_SLOPE = -0.5  # slope of the bicubic kernel at 1, as in Pillow
 GREY, CHANGED, SOLARIZED = 0.2, 0.8, 0.2  # probabilities
 
 
@@ -23,7 +23,7 @@ def random_boxes(uniform, smallest, largest):
                         sides are cut to the image's. Szegedy et al. 2015, section 6
     """
     area = smallest + (largest - smallest) * uniform[..., 0].astype("float64")
-    ratio = np.exp((2 * uniform[..., 1] - 1) * math.log(RATIO))
+    ratio = np.exp((2 * uniform[..., 1] - 1) * math.log(MAX_ASPECT))
     height, width = np.minimum(1, (area / ratio) ** 0.5), np.minimum(1, (area * ratio) ** 0.5)
     return np.stack([(1 - height) * uniform[..., 2], (1 - width) * uniform[..., 3], height, width], axis=-1)
 
@@ -44,7 +44,7 @@ def resized_crops(images, boxes, mirrored, side):
 
 
 def weights(start, length, pixels, side):
-    """Of `pixels` in a row, the weights (..., side, pixels) in each of `side` new ones, that span `length` (...)."""
+    """The weights (..., side, pixels) of `pixels` in a row in each of `side` new ones, that span `length` (...)."""
     xp = array_module(start)
     step = (length / side)[..., None, None]
     middle = start[..., None, None] + (xp.arange(side)[:, None] + 0.5) * step              # (..., side, 1)
@@ -54,7 +54,7 @@ def weights(start, length, pixels, side):
 
 def cubic(x):
     """The bicubic kernel at distances x ≥ 0; it is 0 from 2 on. Keys 1981."""
-    where, a = array_module(x).where, CUBIC
+    where, a = array_module(x).where, CUBIC_SLOPE
     inner = ((a + 2) * x - (a + 3)) * x * x + 1
     return where(x < 1, inner, where(x < 2, (((x - 5) * x + 8) * x - 4) * a, 0))
 

@@ -17,7 +17,7 @@ from tinyvit.interop import names
 from tinyvit.interop.fields import Classes, Number, Side, Sides, Size, check_fields, normalisation
 from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.models import Dinov2Config, ViTConfig
-from tinyvit.models.registry import VARIANTS
+from tinyvit.models.registry import variants
 from tinyvit.text import list_names, shorten
 from tinyvit.validation import PositiveShare
 
@@ -129,7 +129,7 @@ def heads_of(about, embed_dim, given):
     It comes from the arguments, from the architecture's name, or from the caller; ValueError if these disagree, and for
     another width if none of them says it.
     """
-    _, fields = VARIANTS.get(about.architecture, (None, {}))
+    _, fields = variants().get(about.architecture, (None, {}))
     of_name = fields.get("num_heads") if fields.get("embed_dim") == embed_dim else None
     said = about.args.get("num_heads", of_name)
     if None not in (said, given) and said != given:
@@ -172,7 +172,7 @@ def write(weights):
     args |= {"act_layer": names.activation_name(LAYOUT, ACTIVATIONS, config), "fc_norm": False, "class_token": True,
              "pos_drop_rate": config.drop_rate, "proj_drop_rate": config.drop_rate}  # fmt: skip
     args |= {"pos_embed": "none"} if config.positions == "none" else {}
-    vits = {name: fields for name, (architecture, fields) in VARIANTS.items() if architecture == "vit"}
+    vits = {name: fields for name, (architecture, fields) in variants().items() if architecture == "vit"}
     closest = min(vits, key=lambda name: abs(vits[name]["embed_dim"] - config.embed_dim))
     return state, config_json(weights, closest, args, "patch_embed.proj", "head")
 

@@ -11,7 +11,7 @@ from tinyvit.functional.patches import as_pair
 from tinyvit.interop.mappings import Mapping, Weights, register
 from tinyvit.interop.names import as_side, to_ours
 from tinyvit.interop.timm import LAYOUT, PARTS, SOURCE, config_json, preprocessing_of, read_config, size_of
-from tinyvit.models.registry import VARIANTS, config_class
+from tinyvit.models.registry import VARIANTS, config_class, variants
 from tinyvit.text import list_names, shorten
 
 
@@ -41,7 +41,7 @@ UNWRITTEN_FIELDS = ("drop_rate", "attn_drop_rate", "drop_path_rate", "dynamic_im
 
 def names_of(architecture):
     """The models that timm knows too, by name: those for ImageNet."""
-    return [name for name, (of, fields) in VARIANTS.items() if of == architecture and fields["img_size"] == 224]
+    return [name for name, (of, fields) in variants().items() if of == architecture and fields["img_size"] == 224]
 
 
 def read(architecture, tensors, about=None, *, img_size=None, mean=None, std=None):

@@ -1,14 +1,10 @@
-"""Architectures: one file each, all imported here, and the registry of names."""
+"""Architectures, one file each, and the registry of their names. What isn't a ViT is imported when it is named."""
 
-from tinyvit.models.bit import BiT, BiTConfig
-from tinyvit.models.clip import Clip, ClipConfig
-from tinyvit.models.coatnet import CoAtNet, CoAtNetConfig
-from tinyvit.models.deit import DeiT, DeiTConfig
-from tinyvit.models.dinov2 import Dinov2, Dinov2Config
-from tinyvit.models.dit import DiT, DiTConfig
-from tinyvit.models.factorised_vivit import FactorisedViViT, FactorisedViViTConfig
-from tinyvit.models.hybrid import Hybrid, HybridConfig
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from tinyvit.models.registry import (
+    CLASSES,
     architecture_name,
     build,
     config_class,
@@ -16,8 +12,25 @@ from tinyvit.models.registry import (
     model_names,
     register,
     variant,
-)  # fmt: skip
-from tinyvit.models.resnet import ResNet, ResNetConfig
-from tinyvit.models.swin import Swin, SwinConfig
+)
 from tinyvit.models.vit import ViT, ViTConfig
-from tinyvit.models.vivit import ViViT, ViViTConfig
+
+if TYPE_CHECKING:  # for editors: what `__getattr__` imports
+    from tinyvit.models.bit import BiT, BiTConfig
+    from tinyvit.models.clip import Clip, ClipConfig
+    from tinyvit.models.coatnet import CoAtNet, CoAtNetConfig
+    from tinyvit.models.deit import DeiT, DeiTConfig
+    from tinyvit.models.dinov2 import Dinov2, Dinov2Config
+    from tinyvit.models.dit import DiT, DiTConfig
+    from tinyvit.models.factorised_vivit import FactorisedViViT, FactorisedViViTConfig
+    from tinyvit.models.hybrid import Hybrid, HybridConfig
+    from tinyvit.models.resnet import ResNet, ResNetConfig
+    from tinyvit.models.swin import Swin, SwinConfig
+    from tinyvit.models.vivit import ViViT, ViViTConfig
+
+
+def __getattr__(name):
+    for module, architecture in CLASSES.items():
+        if name in (architecture, f"{architecture}Config"):
+            return getattr(import_module(f"tinyvit.models.{module}"), name)
+    raise AttributeError(f"module 'tinyvit.models' has no attribute {name!r}")

@@ -1,22 +1,25 @@
 """Architectures and models by name.
 
 An architecture is one file in this package: its configuration, its class with `@register`, and its `variant`s. It is
-imported in `models/__init__.py`, and nothing else changes.
+imported when it is named, which `CLASSES` makes possible; nothing else changes.
 """
 
-from difflib import get_close_matches
+from tinyvit.registry import Registry, looked_up
 
-ARCHITECTURES = {}  # name -> (class, class of its configuration)
-VARIANTS = {}       # name of a model -> (name of its architecture, fields of its configuration)
+CLASSES = {  # name of an architecture, and of its file: name of its class; its configuration's ends in Config
+    "bit": "BiT", "clip": "Clip", "coatnet": "CoAtNet", "deit": "DeiT", "dinov2": "Dinov2", "dit": "DiT",
+    "factorised_vivit": "FactorisedViViT", "hybrid": "Hybrid", "resnet": "ResNet", "swin": "Swin", "vit": "ViT",
+    "vivit": "ViViT",
+}  # fmt: skip
+ARCHITECTURES = Registry("architecture", {name: f"tinyvit.models.{name}" for name in CLASSES})
+VARIANTS = {}  # name of a model of an imported architecture -> (name of the architecture, fields of its configuration)
 
 
 def register(name, config):
     """Make a class known as an architecture: `@register("vit", ViTConfig)`."""
 
     def decorate(architecture):
-        if name in ARCHITECTURES:
-            raise ValueError(f"the architecture {name!r} is registered already, by {ARCHITECTURES[name][0].__name__}")
-        ARCHITECTURES[name] = architecture, config
+        ARCHITECTURES.add(name, (architecture, config))
         return architecture
 
     return decorate
@@ -27,14 +30,26 @@ def variant(name, architecture, **fields):
     VARIANTS[name] = architecture, fields
 
 
+def variants(name=""):
+    """(architecture, fields) of all models, by their names.
+
+    name   of a model: only as many architectures are imported as it takes to find it, first those whose own name is a
+           part of it
+    """
+    for architecture in sorted(CLASSES, key=lambda own: own not in str(name)):
+        if name not in VARIANTS:
+            ARCHITECTURES.find(architecture)
+    return VARIANTS
+
+
 def model_names():
     """The names that `create_model` knows."""
-    return list(VARIANTS)
+    return list(variants())
 
 
 def config_class(name):
     """The configuration class of an architecture; ValueError, with the nearest name, if there is none."""
-    return looked_up(ARCHITECTURES, name, "architecture")[1]
+    return ARCHITECTURES.find(name)[1]
 
 
 def architecture_name(config_or_model):
@@ -56,20 +71,10 @@ def create_model(name, *, seed=0, dtype="float32", device="cpu", precision=None,
     `fields` replace fields of its configuration; `seed`, `dtype`, `device` and `precision` are as for `ViT`.
     Raises ValueError for a name or a field that doesn't exist.
     """
-    architecture, defaults = looked_up(VARIANTS, name, "model")
+    architecture, defaults = looked_up(variants(name), name, "model")
     config = config_class(architecture)
     unknown = [field for field in fields if field not in config.__dataclass_fields__]
     if unknown:
         known = ", ".join(config.__dataclass_fields__)
         raise ValueError(f"unknown field {', '.join(unknown)} of {config.__name__}; expected some of {known}")
     return build(config(**defaults | fields), seed, dtype, device, precision)
-
-
-def looked_up(table, name, kind):
-    """The entry of this name; ValueError, with the nearest name or all of them, if there is none."""
-    if name in table:
-        return table[name]
-    close = get_close_matches(str(name), table, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(table)}"
-    hint = "the TinyViT of Wu et al. 2022 is another network, which isn't here" if "tiny_vit" in str(name) else hint
-    raise ValueError(f"unknown {kind} {name!r}; {hint}")

@@ -1,6 +1,6 @@
 """The configuration of a Vision Transformer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args
 
 from tinyvit.functional.patches import as_pair, grid_of
@@ -91,3 +91,8 @@ class ViTConfig:
     def head_dim(self):
         """Width of an attention head (d)."""
         return self.embed_dim // self.num_heads
+
+
+def without_classes(config):
+    """The configuration of a ViT without a head."""
+    return replace(config, num_classes=0, head_hidden=None)

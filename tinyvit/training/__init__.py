@@ -1,9 +1,6 @@
 """Training: configuration, the step, the loop, evaluation, features, and the folder that a run leaves behind."""
 
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
-from tinyvit.training.feature_classifiers import linear_probe, nearest_neighbours
-from tinyvit.training.features import features, features_by_layer
-from tinyvit.training.finetune import finetune_config
 from tinyvit.training.loop import resume, train
 from tinyvit.training.presets import PRESETS, preset
 from tinyvit.training.step import StepResult, train_step

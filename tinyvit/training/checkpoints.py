@@ -13,7 +13,7 @@ from contextlib import suppress
 from tinyvit.files import tidy, verified_manifest, write, write_with_manifest
 from tinyvit.tensors import load_tensors, tensor_bytes
 
-KEPT = 2
+MAX_CHECKPOINTS = 2
 NAME = re.compile(r"step-(\d+)-epoch-(\d+)\.json")
 
 
@@ -28,7 +28,7 @@ class Checkpoints:
         """Save the state after `step` steps and `epoch` whole epochs; `about` goes into the manifest."""
         self.write(f"step-{step:08d}-epoch-{epoch}", tensors, about)
         self.check()
-        for manifest in self.manifests()[KEPT:]:
+        for manifest in self.manifests()[MAX_CHECKPOINTS:]:
             remove(manifest)
 
     def save_best(self, step, tensors, about):

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from tinyvit.backend import check_device
 from tinyvit.data import Augmentation as AugmentConfig
+from tinyvit.data.dataset import Resample
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build, config_class
 from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn.precision import check_precision
 from tinyvit.text import list_names
-from tinyvit.training.freezing import frozen_parts
 from tinyvit.training.tasks import task_class
 from tinyvit.validation import (
     Count,
@@ -131,7 +131,7 @@ class RunOptions:
     validation: Rate = 0.0
     """Share of the training images that is set aside and evaluated in place of the test images, for tuning."""
     device: str = "auto"
-    """Where to train: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
+    """The device to train on: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
     precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] = "float32"
     """Number format. The last three are for GPUs, where they are several times as fast; weights stay float32."""
     threads: PositiveInt | None = None
@@ -185,7 +185,7 @@ def check_exchange(distributed, device):
 
 def check_served(architecture, task):
     """Raise ValueError for an architecture that can't serve a task."""
-    cls, config = ARCHITECTURES[architecture]
+    cls, config = ARCHITECTURES.find(architecture)
     reason = cls.why_no_classes if task.classifies else None
     if task.needs_classes and "num_classes" not in config.__dataclass_fields__:
         reason = reason or "it has no num_classes"
@@ -209,7 +209,7 @@ class TrainConfig(RunOptions):
     """The task's own options; by default its defaults."""
     resize_images: bool = False
     """Whether to resize images whose size isn't the model's."""
-    resample: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] = "bicubic"
+    resample: Resample = "bicubic"
     """How images are resized, by Pillow's names."""
     crop: PositiveShare | None = 1.0
     """Share that a centre crop keeps of a folder's images, after the shorter side was resized to fit; None stretches
@@ -247,6 +247,8 @@ class TrainConfig(RunOptions):
         )  # fmt: skip
         task.check(self)
         if self.freeze is not None:
+            from tinyvit.training.freezing import frozen_parts
+
             frozen_parts(self.freeze, build(self.model, device="meta"))
 
     def check_images(self):
@@ -285,13 +287,18 @@ def from_json(text, source):
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ValueError(f"expected the fields of a TrainConfig, got {values!r}")
-        names = values.get("architecture", "vit"), values.get("task", "classification")
-        require(all(isinstance(name, str) for name in names), "architecture and task must be names", names)
-        for name, cls in zip(("model", "objective"), (config_class(names[0]), task_class(names[1]).options)):
-            values |= {name: from_dict(cls, values[name])} if name in values else {}
-        return from_dict(TrainConfig, values)
+        return from_values(values)
     except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
+
+
+def from_values(values):
+    """A TrainConfig from its fields, those of `model`, `objective` and others in a dict each, as JSON has them."""
+    names = values.get("architecture", "vit"), values.get("task", "classification")
+    require(all(isinstance(name, str) for name in names), "architecture and task must be names", names)
+    classes = {"model": config_class(names[0]), "objective": task_class(names[1]).options}
+    known = {name: from_dict(cls, values[name]) for name, cls in classes.items() if name in values}
+    return from_dict(TrainConfig, values | known)
 
 
 def from_dict(cls, values):

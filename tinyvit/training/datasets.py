@@ -24,12 +24,15 @@ def with_absolute_paths(config):
 
 
 def load_split(config):
-    """The images to train on and to evaluate. What is set aside for tuning depends on no seed, nor on how many of the
-    rest are trained on."""
-    split = load_classes(config)
+    """The images to train on and to evaluate, a Split."""
+    return data.Split(*(as_configured(dataset, config) for dataset in chosen_images(load_classes(config), config)))
+
+
+def chosen_images(split, config):
+    """A Split with the images that a TrainConfig chooses of a data set: `config.images` to train on, and what is set
+    aside for tuning, if anything is, which depends on no seed, nor on how many of the rest are trained on."""
     split = data.hold_out(split, config.validation, seed=0) if config.validation else split
-    split = data.choose(split, images=config.images, seed=config.seed)
-    return data.Split(*(as_configured(dataset, config) for dataset in split))
+    return data.choose(split, images=config.images, seed=config.seed)
 
 
 def load_classes(config, data_dir=None, **resizing):

@@ -11,11 +11,11 @@ import numpy as np
 from tinyvit.keys import Key
 
 STRENGTHS = tuple(10.0**power for power in range(-5, 4))  # values of C to choose from
-HELD_OUT = 0.2                                            # share of each class that C is chosen on
+HELD_OUT_SHARE = 0.2                                      # of each class that C is chosen on
 MAX_ITERATIONS = 10_000
 TOLERANCE = 1e-6  # largest entry of the mean loss's gradient; at scikit-learn's 1e-4 large C's would hardly begin
 NEIGHBOURS, TEMPERATURE = 20, 0.07
-WORKING_MEMORY = 64                                       # MiB of distances that are there at a time
+WORKING_MEMORY_MIB = 64                                   # of distances that are there at a time
 
 
 class LinearProbe(NamedTuple):
@@ -92,7 +92,7 @@ def held_out(labels, seed=0):
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
         if len(rows) > 1:
-            held[rows[: max(1, round(HELD_OUT * len(rows)))]] = True
+            held[rows[: max(1, round(HELD_OUT_SHARE * len(rows)))]] = True
     if not held.any():
         raise ValueError("every class has a single training image, so there is none to choose C on; give C")
     return held
@@ -129,7 +129,7 @@ def nearest_neighbours(train, test, *, k=NEIGHBOURS, temperature=TEMPERATURE):
         return np.exp((distances.min(1, keepdims=True) - distances) / temperature)
 
     model = KNeighborsClassifier(k, metric="cosine", algorithm="brute", weights=votes).fit(*train)
-    with config_context(working_memory=WORKING_MEMORY):
+    with config_context(working_memory=WORKING_MEMORY_MIB):
         predicted = model.predict(test_features)
     return NearestNeighbours(float((predicted == test_labels).mean()), predicted)
 

@@ -2,12 +2,10 @@
 
 
 def frozen_parts(freeze, model):
-    """How many of a model's parts a word freezes: "embed", "3" for the first part and three layers, "trunk", None.
+    """How many of a model's parts a word freezes: "embed", "3" for the first part and three layers, "trunk".
 
     Raises ValueError for any other word, and for more layers than the model has.
     """
-    if freeze is None:
-        return 0
     if freeze == "embed":
         return 1
     if freeze == "trunk":

@@ -10,8 +10,8 @@ from tinyvit.training.distributed import sharing
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.threads import map_threads, slices, threads_for
 
-INFERENCE = 1 << 29  # bytes that the forward of an evaluation may take, as far as its batch decides it
-FORWARD = 3.5  # memory of a forward, in arrays as large as its largest output
+FORWARD_BYTES = 1 << 29    # that the forward of an evaluation may take, as far as its batch decides it
+OUTPUTS_PER_FORWARD = 3.5  # memory of a forward, in arrays as large as its largest output
 
 
 def forwards(model, dataset):
@@ -54,5 +54,5 @@ def evaluation_batch(model, most=256):
     that a loss has the same digits on every machine, and takes no more memory than training on a few images does."""
     if not isinstance(model, Architecture):
         return most
-    images = min(most, INFERENCE // round(FORWARD * 4 * widest_output(model)))
+    images = min(most, FORWARD_BYTES // round(OUTPUTS_PER_FORWARD * 4 * widest_output(model)))
     return 1 << max(0, images.bit_length() - 1)

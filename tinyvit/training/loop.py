@@ -8,11 +8,10 @@ import numpy as np
 
 import tinyvit
 from tinyvit.backend import gpu
-from tinyvit.data.folder import is_among_images
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.levels import using
 from tinyvit.training.config import to_json
-from tinyvit.training.curves import draw_curves, tensorboard
+from tinyvit.training.curves import draw_curves
 from tinyvit.training.display import Display, Silent
 from tinyvit.training.distributed import launched
 from tinyvit.training.divergence import Diverged
@@ -86,7 +85,11 @@ def resume(path, display=None, **changes):
 
 def refuse_among_images(place, config):
     """Raise ValueError for a run folder that the data set would read as one of its classes."""
-    if config.dataset == "folder" and is_among_images(config.data_dir, place):
+    if config.dataset != "folder":
+        return
+    from tinyvit.data.folder import is_among_images
+
+    if is_among_images(config.data_dir, place):
         raise ValueError(
             f"{place} is among the images in {config.data_dir}, which would take it for a class; choose another folder "
             "with --out"
@@ -108,6 +111,8 @@ def run(trainer, folder, display):
 
     log = nullcontext(lambda row: None)
     if config.tensorboard and ranks.leads:
+        from tinyvit.training.tensorboard import tensorboard
+
         log = tensorboard(folder.tensorboard, trainer.history)
     # A loss that overflows is noticed and reported by `Faults`, not warned of by every operation before it.
     with (

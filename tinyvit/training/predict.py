@@ -15,7 +15,7 @@ from tinyvit.training.metrics import check_finite, likeliest
 from tinyvit.training.tasks.classification import classify
 from tinyvit.training.threads import thread_count
 
-BATCH = 64  # images at a time, or fewer for a large model, so that thousands need no more memory than these
+MAX_BATCH_IMAGES = 64  # images at a time, or fewer for a large model, so that thousands need no more memory than these
 
 
 class FileResult(NamedTuple):
@@ -55,7 +55,7 @@ def of_files(function, model, preprocessing, paths, threads=None):
     function(images, paths) has a result for each prepared image of a batch, as many at a time as the model takes.
     """
     thread_count(threads)  # refused here if it is none
-    files, count = iter(expand(paths, preprocessing.frames is not None)), evaluation_batch(model, BATCH)
+    files, count = iter(expand(paths, preprocessing.frames is not None)), evaluation_batch(model, MAX_BATCH_IMAGES)
     while batch := list(islice(files, count)):
         pixels = iter(preprocessing.read([path for path, error in batch if error is None], threads))
         batch = [(path, error or next(pixels)) for path, error in batch]

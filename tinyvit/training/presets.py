@@ -4,30 +4,22 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 `notebooks/results/`, with what else was tried.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
 
-from tinyvit.models import ClipConfig, CoAtNetConfig, DiTConfig, SwinConfig, ViTConfig
-from tinyvit.models.hybrid import HybridConfig
-from tinyvit.models.registry import looked_up
-from tinyvit.models.resnet import ResNetConfig
-from tinyvit.models.vivit import ViViTConfig
-from tinyvit.training.config import AugmentConfig, InitConfig, OptimConfig, TrainConfig
-from tinyvit.training.tasks.clip import ClipOptions
-from tinyvit.training.tasks.diffusion import DiffusionOptions
-from tinyvit.training.tasks.dino import DinoOptions
-from tinyvit.training.tasks.mae import MaskedAutoencoderOptions
+from tinyvit.registry import looked_up
+from tinyvit.training.config import from_values
 
-SMALL = ViTConfig(
+SMALL = dict(
     img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0,
     global_pool="avg", positions="sincos_2d", drop_path_rate=0.1,
 )  # fmt: skip
 # A ViT for minutes on two cores.
-CPU = ViTConfig(
+CPU = dict(
     img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=6, num_heads=4, mlp_ratio=2.0,
     global_pool="avg", positions="sincos_2d", dynamic_img_size=True,
 )  # fmt: skip
 # How its relatives on CIFAR-10 are trained, too: on small images first.
-MUON = OptimConfig(
+MUON = dict(
     name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1, label_smoothing=0.1,
     small_sizes=(16, 24), small_until=(0.4, 0.7),
 )
@@ -35,52 +27,70 @@ MUON = OptimConfig(
 
 def on_cifar10(architecture, model, *, epochs, batch_size, crop, **optim):
     """A recipe for two cores: evaluated twice, its first filters whiten patches, with changes to `MUON`."""
-    return TrainConfig(
+    return dict(
         dataset="cifar10", architecture=architecture, model=model, epochs=epochs, batch_size=batch_size,
-        evaluate_every=-(-epochs // 2), init=InitConfig(whiten=True), optim=replace(MUON, **optim),
-        augment=AugmentConfig(crop=crop, flip=True),
+        evaluate_every=-(-epochs // 2), init=dict(whiten=True), optim=MUON | optim,
+        augment=dict(crop=crop, flip=True),
     )  # fmt: skip
 
 
 # The plain ViT that reached 93.58 % in the literature (SPT_LSA_ViT: 300 passes of AdamW 1e-3 at batch 128, crop, flip,
 # colour policy, random erasing, mixup or cutmix, stochastic depth), with Muon and averaged weights. On CIFAR-10 (JPEG
 # copy), seed 0: 93.01 % on an H200, as a CUDA graph in bfloat16; with AdamW 2e-3 at batch 1,024, 88.81 %.
-LONG = TrainConfig(
+LONG = dict(
     dataset="cifar10",
     model=SMALL,
     epochs=300,
     batch_size=256,
     evaluate_every=10,
-    optim=OptimConfig(name="muon", lr=0.01, adam_lr=3e-3, warmup=0.05, label_smoothing=0.1, ema=0.999),
-    augment=AugmentConfig(crop=4, flip=True, policy="trivial", erase=0.25, mixup=0.8, cutmix=1.0, mix_prob=0.5),
+    optim=dict(name="muon", lr=0.01, adam_lr=3e-3, warmup=0.05, label_smoothing=0.1, ema=0.999),
+    augment=dict(crop=4, flip=True, policy="trivial", erase=0.25, mixup=0.8, cutmix=1.0, mix_prob=0.5),
 )
 
-PRESETS = {
+
+class Presets(Mapping):
+    """A `TrainConfig` by name, made of the fields in a table when it is asked for: no other architecture or task is
+    imported for it."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __getitem__(self, name):
+        return from_values(self.table[name])
+
+    def __iter__(self):
+        return iter(self.table)
+
+    def __len__(self):
+        return len(self.table)
+
+
+PRESETS = Presets({
     # Four patches of 4×4, so that a step takes milliseconds; with so few images, regularisation decides: dropout,
     # stochastic depth, shifts by a pixel. 98.56 % (mean of seeds 0 to 4, from 98.06 to 98.89).
-    "digits": TrainConfig(
+    "digits": dict(
         dataset="digits",
-        model=ViTConfig(
+        model=dict(
             img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=64, depth=3, num_heads=4, mlp_ratio=2.0,
             global_pool="avg", drop_rate=0.1, drop_path_rate=0.2,
         ),
         epochs=100,
         batch_size=64,
-        optim=OptimConfig(lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
-        augment=AugmentConfig(crop=1),
+        optim=dict(lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        augment=dict(crop=1),
     ),
     # Tubelets of 2×4×4 pixels, 4 in time and 16 in a frame, each of which sees a step of the motion. 99.83 %, in less
     # than a minute of a processor; after the first epoch 99.38 %.
-    "moving-digits": TrainConfig(
+    "moving-digits": dict(
         dataset="moving-digits",
         architecture="vivit",
-        model=ViViTConfig(
+        model=dict(
             img_size=16, patch_size=4, in_chans=1, num_classes=8, frames=8, tubelet_frames=2, embed_dim=64, depth=3,
             num_heads=4, mlp_ratio=2.0, global_pool="avg",
         ),
         epochs=3,
         batch_size=64,
-        optim=OptimConfig(name="muon", lr=0.01, adam_lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        optim=dict(name="muon", lr=0.01, adam_lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
     ),
     # What counts here is accuracy per minute of two cores. Muon gains as much as three times the time with AdamW;
     # images of 16 and then 24 pixels for the first 70 % of the steps cost a fraction, and the last steps catch up;
@@ -91,7 +101,7 @@ PRESETS = {
     # first filters start as those that whiten patches, and AdamW's part (first and last layer, batch norms) has ten
     # times the usual rate: together they save half of the steps. On CIFAR-10 (JPEG copy), seed 0: 88.28 %, 29 minutes.
     "cifar10-resnet": on_cifar10(
-        "resnet", ResNetConfig(img_size=32, in_chans=3, num_classes=10, depths=(1, 1, 1), width=64, stem="conv4"),
+        "resnet", dict(img_size=32, in_chans=3, num_classes=10, depths=(1, 1, 1), width=64, stem="conv4"),
         epochs=19, batch_size=256, crop=3, lr=0.1, adam_lr=0.02, small_sizes=(24,), small_until=(0.5,),
     ),
     # Two such stages, and a ViT on the 64 places of their feature maps. Filters have ten times the rate of the blocks'
@@ -99,7 +109,7 @@ PRESETS = {
     # copy), seed 0: 86.91 % in 27 minutes.
     "cifar10-hybrid": on_cifar10(
         "hybrid",
-        HybridConfig(
+        dict(
             img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=4, num_heads=4, mlp_ratio=2.0,
             global_pool="avg", positions="sincos_2d", dynamic_img_size=True, backbone_width=64,
             backbone_depths=(1, 1), backbone_stem="conv4",
@@ -110,7 +120,7 @@ PRESETS = {
     # multiply-adds (56.6 and 58.0 million) and the same rates. On CIFAR-10 (JPEG copy), seed 0: 85.30 %, 30 minutes.
     "cifar10-swin": on_cifar10(
         "swin",
-        SwinConfig(
+        dict(
             img_size=32, patch_size=2, in_chans=3, num_classes=10, embed_dim=64, depths=(2, 2, 2),
             num_heads=(2, 4, 8), window_size=4, mlp_ratio=2.0,
         ),
@@ -120,7 +130,7 @@ PRESETS = {
     # filters have a higher rate than matrices. On CIFAR-10 (JPEG copy), seed 0: 86.79 % in 26 minutes.
     "cifar10-coatnet": on_cifar10(
         "coatnet",
-        CoAtNetConfig(
+        dict(
             img_size=32, in_chans=3, num_classes=10, stem_width=64, stages="CCT", depths=(1, 1, 2),
             widths=(64, 128, 128), strides=(1, 2, 1), head_dim=32, expansion=2.0,
         ),
@@ -128,39 +138,39 @@ PRESETS = {
     ),
     # The ViT of cifar10-cpu without labels. A quarter of the patches makes a step cheap, as does a narrow decoder.
     # Fine-tuned on 1,000 labels: 55.6 %, from scratch 42.8 % (three seeds), in 21 to 29 minutes.
-    "cifar10-mae": TrainConfig(
+    "cifar10-mae": dict(
         dataset="cifar10",
         model=CPU,
         task="mae",
-        objective=MaskedAutoencoderOptions(decoder_dim=64, decoder_depth=2, decoder_heads=2),
+        objective=dict(decoder_dim=64, decoder_depth=2, decoder_heads=2),
         epochs=34,
         batch_size=256,
         evaluate_every=2,
-        optim=OptimConfig(
+        optim=dict(
             name="muon", lr=0.01, adam_lr=3e-3, weight_decay=0.05, betas=(0.9, 0.95), schedule="linear", warmup=0.1,
         ),
-        augment=AugmentConfig(crop=4, flip=True),
+        augment=dict(crop=4, flip=True),
     ),
     # The same ViT, that learns what an image's views have in common. From scratch it would take hours; from the weights
     # of a run of cifar10-mae (--init.run RUN) two passes do, 14 minutes: nearest neighbours 54.3 %, before it 49.6 %.
-    "cifar10-dino": TrainConfig(
+    "cifar10-dino": dict(
         dataset="cifar10",
         model=CPU,
         task="dino",
-        objective=DinoOptions(scales=(0.2, 0.5, 1.0), momentum=0.98),
+        objective=dict(scales=(0.2, 0.5, 1.0), momentum=0.98),
         epochs=2,
         batch_size=64,
-        optim=OptimConfig(
+        optim=dict(
             name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0, warmup=0.1,
         ),
     ),
     # Digits in colour, with captions. As a batch isn't split, a second thread would share single small products only,
     # and wait for the other most of the time. Among 180 captions, seeds 0 to 2: 97.3 % of the pairs of colour and digit
     # that were seen, 89.5 % of those held out, in four minutes beside other work.
-    "clip-digits": TrainConfig(
+    "clip-digits": dict(
         dataset="coloured-digits",
         architecture="clip",
-        model=ClipConfig(
+        model=dict(
             img_size=16, patch_size=4, in_chans=3, embed_dim=64, depth=3, num_heads=4, text_dim=64, text_depth=1,
             text_heads=4, context_length=8, projection_dim=64, mlp_ratio=2.0,
             vocabulary=(
@@ -169,65 +179,65 @@ PRESETS = {
             ),
         ),
         task="clip",
-        objective=ClipOptions(equal_captions=True),
+        objective=dict(equal_captions=True),
         epochs=24,
         batch_size=256,
         threads=1,
         evaluate_every=4,
-        optim=OptimConfig(
+        optim=dict(
             name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1,
         ),
-        augment=AugmentConfig(crop=1),
+        augment=dict(crop=1),
     ),
     # 16 tokens of 2×2 pixels. A narrow MLP, no weight decay, and an average over about 1,000 steps, which is what makes
     # digits clear. An SVC sees the class that was asked for in 100 % of 400 digits with guidance 2, in 92.75 % without,
     # and none is a copy: seed 0, three minutes.
-    "dit-digits": TrainConfig(
+    "dit-digits": dict(
         dataset="digits",
         architecture="dit",
         task="diffusion",
-        model=DiTConfig(img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=96, depth=4, num_heads=4,
+        model=dict(img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=96, depth=4, num_heads=4,
                         mlp_ratio=2.0),
         mean=(0.5,),
         std=(0.5,),
         epochs=200,
         batch_size=128,
         evaluate_every=20,
-        optim=OptimConfig(name="adamw", lr=2e-3, weight_decay=0.0, schedule="cosine", warmup=0.05, ema=0.999),
+        optim=dict(name="adamw", lr=2e-3, weight_decay=0.0, schedule="cosine", warmup=0.05, ema=0.999),
     ),
     # As many tokens, blocks and features as cifar10-cpu has, whose rates it takes over: 0.5 s a step, test loss 0.0553.
-    "dit-cifar10": TrainConfig(
+    "dit-cifar10": dict(
         dataset="cifar10",
         architecture="dit",
         task="diffusion",
-        model=DiTConfig(img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=6, num_heads=4,
+        model=dict(img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=6, num_heads=4,
                         mlp_ratio=2.0),
-        objective=DiffusionOptions(schedule="cosine"),
+        objective=dict(schedule="cosine"),
         mean=(0.5, 0.5, 0.5),
         std=(0.5, 0.5, 0.5),
         epochs=12,
         batch_size=128,
         evaluate_every=3,
-        optim=OptimConfig(
+        optim=dict(
             name="muon", lr=0.012, adam_lr=3e-3, weight_decay=0.0, schedule="linear", warmup=0.1, ema=0.999,
         ),
-        augment=AugmentConfig(flip=True),
+        augment=dict(flip=True),
     ),
     "cifar10": LONG,
     # Ten times as many classes with a tenth of the images each. Not measured yet.
-    "cifar100": replace(LONG, dataset="cifar100", model=replace(SMALL, num_classes=100)),
+    "cifar100": LONG | dict(dataset="cifar100", model=SMALL | dict(num_classes=100)),
     # For photographs of one's own: 64 pixels show what they are of, and cost as many tokens as CIFAR's 32 do. As many
     # classes as the folder has. Not measured: it depends on the photographs.
-    "folder": TrainConfig(
+    "folder": dict(
         dataset="folder",
-        model=replace(SMALL, img_size=64, patch_size=8, embed_dim=128, depth=6, num_heads=4, drop_path_rate=0.1),
+        model=SMALL | dict(img_size=64, patch_size=8, embed_dim=128, depth=6, num_heads=4, drop_path_rate=0.1),
         epochs=60,
         batch_size=64,
         evaluate_every=5,
-        optim=OptimConfig(name="muon", lr=0.01, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
-        augment=AugmentConfig(crop=8, flip=True, policy="rand"),
+        optim=dict(name="muon", lr=0.01, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        augment=dict(crop=8, flip=True, policy="rand"),
     ),
-}  # fmt: skip
+})  # fmt: skip
 
 
 def preset(name):

@@ -14,7 +14,7 @@ from tinyvit.models.architecture import HEADLESS, Architecture, image_shape
 from tinyvit.nn import Module
 from tinyvit.nn.precision import MASTER
 from tinyvit.training.config import TrainConfig
-from tinyvit.training.datasets import as_configured, load_classes, require_channels
+from tinyvit.training.datasets import as_configured, chosen_images, load_classes, require_channels
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.tasks import Task, task_class
 
@@ -122,14 +122,23 @@ def load_test_set(trained, data_dir=None):
 
     A folder for a model that was trained elsewhere may have some of its classes, under their names or their numbers.
     """
-    prepared = trained.preprocessing
-    test = load_classes(trained.config, data_dir, **resizing(prepared)).test
+    return load_for_evaluation(trained, data_dir).test
+
+
+def load_for_evaluation(trained, data_dir=None):
+    """The Split with the `load_test_set` of a run, and the images that it learned from, None unless the task's
+    evaluation needs them."""
+    config, prepared, train = trained.config, trained.preprocessing, None
+    split = load_classes(config, data_dir, **resizing(prepared))
+    if trained.task.needs_training_set:
+        train = as_configured(chosen_images(split, config).train, config)
+    test = split.test
     if trained.folder.imported.is_file() and not trained.why_no_classes:
         test = renumber_labels(test, prepared.classes)
-    test = as_configured(test, trained.config)
+    test = as_configured(test, config)
     if not trained.why_no_classes and test.classes != prepared.classes:
         raise ValueError(f"the data set has the classes {list(test.classes)}, but the model {list(prepared.classes)}")
-    return replace(test, mean=prepared.mean, std=prepared.std)
+    return data.Split(train, replace(test, mean=prepared.mean, std=prepared.std))
 
 
 def renumber_labels(dataset, classes):

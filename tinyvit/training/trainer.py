@@ -22,20 +22,13 @@ from tinyvit.models.summary import activation_bytes
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.config import check_exchange, check_graph
-from tinyvit.training.cuda_graph import StepGraphs
-from tinyvit.training.curves import summary_writer
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import ALONE
-from tinyvit.training.distributed.agreement import check_same as check_ranks
-from tinyvit.training.distributed.agreement import digests, facts_of
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
-from tinyvit.training.finetune import take_over
-from tinyvit.training.freezing import freeze_parts, frozen_parts
 from tinyvit.training.memory import available_memory
 from tinyvit.training.memory_needs import MEASURED_BYTES, is_ample, needs_of_step, needs_of_weights, require_memory
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
-from tinyvit.training.whitening import whiten
 
 
 class Trainer:
@@ -75,6 +68,8 @@ class Trainer:
         check_graph(config, self.device, ranks.size, self.kernels)
         check_precision(config.precision, self.device, self.why_not_gpu)
         if config.tensorboard:
+            from tinyvit.training.tensorboard import summary_writer
+
             summary_writer()
         self.threads = thread_count(config.threads)
         free = ranks.share(available_memory(self.device), self.device)
@@ -88,11 +83,18 @@ class Trainer:
         self.model = self.task.build(config.seed, self.device, config.precision)
         backbone = self.task.backbone(self.model)
         if fresh and config.init.run:
+            from tinyvit.training.finetune import take_over
+
             self.config = replace(config, init=take_over(backbone, config.init))
         if fresh and config.init.whiten:
+            from tinyvit.training.whitening import whiten
+
             whiten(backbone, self.split.train)
-        self.task.frozen = frozen_parts(config.freeze, backbone)
-        freeze_parts(backbone, self.task.frozen)
+        if config.freeze is not None:
+            from tinyvit.training.freezing import freeze_parts, frozen_parts
+
+            self.task.frozen = frozen_parts(config.freeze, backbone)
+            freeze_parts(backbone, self.task.frozen)
         optim.layerwise_decay(backbone, o.layer_decay)
         self.optimizer = make_optimizer(self.model, o, self.threads)
         self.ema = None if o.ema is None else optim.EMA(self.model, o.ema)
@@ -117,8 +119,12 @@ class Trainer:
         self.faults, self.wait = Faults(), [0.0, 0.0]
         self.reset_sums()
         self.data_digest = digest_of(self.split.train)
-        with self.model.storage.on_device():
-            self.graphs = StepGraphs(self.device) if config.cuda_graph else None
+        self.graphs = None
+        if config.cuda_graph:
+            from tinyvit.training.cuda_graph import StepGraphs
+
+            with self.model.storage.on_device():
+                self.graphs = StepGraphs(self.device)
 
     def memory_needs(self):
         """The `Needs` of the last step, which has the largest images and the most patches."""
@@ -286,7 +292,9 @@ class Trainer:
             "history": self.history,
         }
         if self.ranks.size > 1:
-            check_ranks(self.ranks, digests(tensors), f"after step {self.step} ")
+            from tinyvit.training.distributed.agreement import check_same, digests
+
+            check_same(self.ranks, digests(tensors), f"after step {self.step} ")
         return tensors, about
 
     def tensors(self):
@@ -299,8 +307,10 @@ class Trainer:
     def check_ranks(self):
         """Raise ValueError unless all ranks are about to train the same."""
         if self.ranks.size > 1:
+            from tinyvit.training.distributed.agreement import check_same, facts_of
+
             data = {"training": self.data_digest, "evaluated": digest_of(self.split.test)}
-            check_ranks(self.ranks, facts_of(self.config, self.kernels, data))
+            check_same(self.ranks, facts_of(self.config, self.kernels, data))
 
     def restore(self, tensors, about):
         """Restore what `state` returned; raises ValueError for another configuration or other data."""

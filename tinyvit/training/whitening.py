@@ -5,7 +5,7 @@ import numpy as np
 from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import patchify
 
-MOST_IMAGES = 5000  # more give the same variances to three digits
+MAX_IMAGES = 5000  # more give the same variances to three digits
 EPS = 0.01  # added to each variance: pixels have variance 1, and what varies less than this is hardly amplified
 
 
@@ -18,7 +18,7 @@ def whitening_filters(dataset, patch_size, eps=EPS):
     passes one of them. Page 2019, "How to train your ResNet 8: bag of tricks"; Jordan 2024, "94% on CIFAR-10 in 3.29
     seconds on a single GPU", section 3.2, which keeps the filters as they are, too.
     """
-    images = dataset.images[:: -(-len(dataset.images) // MOST_IMAGES)]
+    images = dataset.images[:: -(-len(dataset.images) // MAX_IMAGES)]
     height, width = (side // patch * patch for side, patch in zip(images.shape[2:], patch_size))
     moments, count = 0, 0
     for start in range(0, len(images), 100):

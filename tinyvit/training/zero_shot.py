@@ -11,7 +11,7 @@ from tinyvit.training.inference import in_parts
 from tinyvit.validation import require
 
 AS_IT_IS = ("{}",)
-TEXTS = 256  # at a time
+MAX_TEXTS = 256  # at a time
 
 
 def prompts(texts, templates=AS_IT_IS):
@@ -36,7 +36,7 @@ def text_vectors(model, tokenizer, texts, templates=AS_IT_IS):
     tokens = to_device(tokenizer(prompts(texts, templates)), model.device)
     ctx = Context(keep_caches=False)
     with model.storage.compute_scope():
-        parts = [unit(model, model.text(tokens[i : i + TEXTS], ctx)[0]) for i in range(0, len(tokens), TEXTS)]
+        parts = [unit(model, model.text(tokens[i : i + MAX_TEXTS], ctx)[0]) for i in range(0, len(tokens), MAX_TEXTS)]
         vectors = array_module(tokens).concatenate(parts)                      # (K · prompts, P)
         mean = vectors.reshape(len(texts), len(templates), -1).mean(1)
         return F.l2_normalise(mean)[0]

@@ -10,7 +10,7 @@ from tinyvit.backend import to_numpy
 from tinyvit.files import digest
 
 # What may differ: where files are, and how many threads compute.
-OWN = ("out", "data_dir", "threads", "device", "distributed")
+MAY_DIFFER = ("out", "data_dir", "threads", "device", "distributed")
 
 
 def check_same(ranks, facts, when=""):
@@ -35,7 +35,7 @@ def facts_of(config, kernels, data):
         "tinyvit": tinyvit.__version__,
         "numpy": np.__version__,
         "kernels": kernels,
-        **flat({name: value for name, value in asdict(config).items() if name not in OWN}),
+        **flat({name: value for name, value in asdict(config).items() if name not in MAY_DIFFER}),
         **{f"SHA256 of the {name} images": checksum for name, checksum in data.items()},
     }
 

@@ -1,4 +1,4 @@
-"""The processes of a training: one alone, or several ranks that train one model together."""
+"""Several processes, the ranks, that train one model together."""
 
 import os
 import socket
@@ -6,22 +6,19 @@ import sys
 import time
 import traceback
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
 from tinyvit.backend import choose_device, library
 from tinyvit.launcher import rank_and_size
 from tinyvit.nn.buffers import BufferUpdate
-from tinyvit.training.distributed import mpi
+from tinyvit.training.distributed import ALONE, Alone, mpi, shared_by
 from tinyvit.training.distributed.nccl import Nccl
 from tinyvit.training.signals import Stop
 from tinyvit.training.threads import limit_cores
 
 ERRORS_SECONDS = 3.0  # in which the errors of several ranks count as one
 LEAD_SECONDS = 3.0    # that the first rank has to say what is wrong before the others leave, which may end all of them
-
-_sharing = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share the forwards of an evaluation
 
 
 class Part(NamedTuple):
@@ -34,48 +31,6 @@ class Part(NamedTuple):
     ranks: Any
     where: slice
     samples: int
-
-
-class Alone:
-    """A training in one process."""
-
-    rank, size, leads = 0, 1, True
-    clock = staticmethod(time.perf_counter)
-
-    def gather(self, value):
-        """The values of all ranks, in their order."""
-        return [value]
-
-    def first(self, function, *arguments):
-        """Call the function in the first rank; its result is returned, and its error raised, in all ranks."""
-        return function(*arguments)
-
-    def held(self, holding):
-        """The context manager `holding` in the first rank alone; an error as it begins is raised in all."""
-        return holding
-
-    def part(self, samples):
-        """The `Part` of a batch that this rank computes; None for the whole."""
-
-    def stop(self, stop):
-        """A `Stop` that is true in all ranks as soon as `stop` is in one."""
-        return stop
-
-    def share(self, amount, device):
-        """The share of a device's free memory, `amount` bytes, that this rank may take; None is unknown."""
-        return amount
-
-    def device(self, device):
-        """(the device of this rank, the reason if "auto" fell back on the CPU, else None)."""
-        return choose_device(device)
-
-    @contextmanager
-    def sharing(self):
-        """Inside this the ranks share every forward of `inference.in_parts`, and each gets the whole result."""
-        yield
-
-
-ALONE = Alone()
 
 
 class Ranks(Alone):
@@ -156,11 +111,11 @@ class Ranks(Alone):
 
     @contextmanager
     def sharing(self):
-        token = _sharing.set(self)
+        token = shared_by.set(self)
         try:
             yield
         finally:
-            _sharing.reset(token)
+            shared_by.reset(token)
 
     # -- for train_step and Meeting --------------------------------------------------------------------------------
 
@@ -200,35 +155,17 @@ def check_cards(found, names):
         )
 
 
-def sharing():
-    """The `Ranks` that share what is computed here, or None."""
-    return _sharing.get()
-
-
 # -- beginning and end ----------------------------------------------------------------------------------------------
 
-_current = None  # the Ranks of `launched`
-
-
 @contextmanager
-def launched(how="auto"):
-    """The `Ranks` of this process, or `ALONE`.
-
-    how   "auto" joins the others if mpiexec or srun has started several; "mpi", "nccl" or "none" as said
-
-    Inside another `launched` it gives the same. All ranks leave together; an error that not all come to ends the job.
-    Raises ValueError where MPI is missing or doesn't find the others.
-    """
-    global _current
-    if _current is not None:
-        yield _current
+def joined(how):
+    """The `Ranks` as `launched` says, or `ALONE`, until all ranks leave together."""
+    ranks = connected(how)
+    if ranks is ALONE:
+        yield ranks
         return
-    ranks = _current = joined(how)
+    limit_cores(cores(ranks.mpi))
     try:
-        if ranks is ALONE:
-            yield ranks
-            return
-        limit_cores(cores(ranks.mpi))
         error = None
         try:
             yield ranks
@@ -237,15 +174,12 @@ def launched(how="auto"):
         leave(ranks, error)
     finally:
         limit_cores(None)
-        _current = None
 
 
 @cache
-def joined(how):
-    """The `Ranks` as `launched` says."""
+def connected(how):
+    """The `Ranks` as `launched` says, or `ALONE`."""
     rank, size = rank_and_size()
-    if how == "none" or (how == "auto" and size == 1):
-        return ALONE
     try:
         MPI = mpi.load(f"training in the {size} processes that mpiexec or srun started" if size > 1 else
                        f"--distributed {how}")  # fmt: skip

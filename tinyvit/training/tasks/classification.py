@@ -29,7 +29,7 @@ class Classification(Task):
     @classmethod
     def check(cls, config):
         super().check(config)
-        keep, (architecture, _) = config.optim.keep_patches, ARCHITECTURES[config.architecture]
+        keep, (architecture, _) = config.optim.keep_patches, ARCHITECTURES.find(config.architecture)
         require(keep == 1 or architecture.forward_some is not Architecture.forward_some, "optim.keep-patches must be 1 "
                 f"for the architecture {config.architecture!r}, which needs all of its patches", keep)  # fmt: skip
 

@@ -51,6 +51,7 @@ class ContrastivePairs(Task):
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
     command = "match"
+    needs_training_set = True
     mixes_samples = gathers = True
     only = {  # noqa: RUF012 (only read); captions name places and colours
         "architecture": "clip", "augment.flip": False, "augment.policy": "none", "augment.mixup": 0,
@@ -125,4 +126,4 @@ class ContrastivePairs(Task):
 
     def is_seen(self, dataset):
         """Whether a training image shows the class of each of the images."""
-        return np.isin(dataset.labels, self.training_set().labels)
+        return np.isin(dataset.labels, self.train.labels)

@@ -15,9 +15,9 @@ from tinyvit.backend import constant, device_of, to_device, to_numpy
 from tinyvit.data import views
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.dino import Dino
+from tinyvit.models.vit_config import without_classes
 from tinyvit.training.feature_classifiers import nearest_neighbours
 from tinyvit.training.features import features
-from tinyvit.training.tasks.mae import without_classes
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import (
     Count,
@@ -31,7 +31,7 @@ from tinyvit.validation import (
     require,
 )
 
-LABELLED = 10_000  # training images among which the nearest neighbours are looked for
+MAX_LABELLED_IMAGES = 10_000  # training images among which the nearest neighbours are looked for
 COLLAPSED = 0.02   # less information than this share of log K about an image is a collapse
 
 
@@ -90,6 +90,7 @@ class SelfDistillation(Task):
     metrics = ("entropy",)
     headings, shares = {"knn": "k-NN", "usage": "used"}, frozenset({"knn", "entropy", "usage"})
     higher_is_better = True
+    needs_training_set = True
     # The teacher is a moving average already.
     only = {"architecture": "vit", "optim.ema": None, "freeze": None, "optim.keep_patches": 1}  # noqa: RUF012
 
@@ -202,10 +203,9 @@ class SelfDistillation(Task):
 
     def labelled(self):
         """The training images that the test images are compared with."""
-        train = self.training_set()
-        if len(train) <= LABELLED:
-            return train
-        return train.subset(np.random.default_rng(0).permutation(len(train))[:LABELLED])
+        if len(self.train) <= MAX_LABELLED_IMAGES:
+            return self.train
+        return self.train.subset(np.random.default_rng(0).permutation(len(self.train))[:MAX_LABELLED_IMAGES])
 
     def hint(self):
         if self.config.init.run is None:

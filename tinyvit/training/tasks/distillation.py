@@ -17,6 +17,7 @@ from tinyvit.nn import buffer_updates
 from tinyvit.tensors import tensor_bytes
 from tinyvit.training.tasks.classification import Classification, classify
 from tinyvit.training.tasks.task import Options, register
+from tinyvit.training.trained import load_trained, require_classifier
 from tinyvit.validation import Share, Within
 
 
@@ -108,8 +109,6 @@ def load_teacher(config, dataset, device):
     Raises ValueError for a run that can't be read, that isn't a classifier of the data set's classes, or that can't
     read the student's images.
     """
-    from tinyvit.training.trained import load_trained, require_classifier
-
     path = config.objective.teacher
     if path is None:
         raise ValueError("distillation needs a teacher: give the folder of a trained run by --objective.teacher")

@@ -3,7 +3,7 @@
 He et al. 2022, "Masked autoencoders are scalable vision learners".
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tinyvit import functional as F
@@ -12,6 +12,7 @@ from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.keys import Key
 from tinyvit.models.mae import MaskedAutoencoder
+from tinyvit.models.vit_config import without_classes
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import PositiveInt, Share, require
 
@@ -139,8 +140,3 @@ def random_order(images, patch_size, key):
     """The numbers of each image's patches in an order of its own, (B, N)."""
     rows, columns = grid_of(images.shape[2:], as_pair(patch_size))
     return key.at("mask").uniform((len(images), rows * columns), array_module(images)).argsort(1)
-
-
-def without_classes(config):
-    """The configuration of a ViT without a head."""
-    return replace(config, num_classes=0, head_hidden=None)

@@ -13,12 +13,13 @@ from tinyvit.arrays import array_module
 from tinyvit.backend import constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
-from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, random_order, without_classes
+from tinyvit.models.vit_config import without_classes
+from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, random_order
 from tinyvit.training.tasks.task import Options, Task, register
 from tinyvit.validation import Share
 
 LEVELS = 8  # of each colour channel, where it is a class
-REPLACED, SWAPPED = 0.8, 0.1  # shares of the chosen patches that the mask token and another patch take the place of
+REPLACED_SHARE, SWAPPED_SHARE = 0.8, 0.1  # of the chosen patches, by the mask token and by another patch
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class MaskedPatchesOptions(Options):
     """Share of each image's patches whose colour is guessed: 80 % of them are replaced by a mask token, 10 % by another
     patch of the image, and 10 % are left as they are; all rounded to whole patches."""
     target: Literal["classes", "colour"] = "classes"
-    """What is guessed: the mean colour with three bits for each channel, as one of 512 classes; or as numbers, by their
+    """The target: the mean colour with three bits for each channel, as one of 512 classes; or as numbers, by their
     squared error."""
 
 
@@ -61,7 +62,7 @@ class MaskedPatchPrediction(Task):
         xp, rows_first = array_module(images), random_order(images, self.config.model.patch_size, key)
         rows, (B, N) = rows_of(rows_first), rows_first.shape
         chosen = round(self.config.objective.share * N)
-        replaced, swapped = round(REPLACED * chosen), round(SWAPPED * chosen)
+        replaced, swapped = round(REPLACED_SHARE * chosen), round(SWAPPED_SHARE * chosen)
         patches, _ = F.patchify(images, self.config.model.patch_size)          # (B, N, C·P·Q)
         mask = xp.zeros((B, N), bool)
         mask[rows, rows_first[:, :replaced]] = True

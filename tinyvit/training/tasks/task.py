@@ -1,7 +1,7 @@
-"""The protocol of tasks, and their registry.
+"""The protocol of tasks, and the registry of their names.
 
-A task is one file in this package: a subclass of `Task` with `@register`. It is imported in `tasks/__init__.py`, and
-nothing else changes.
+A task is one file in this package: a subclass of `Task` with `@register`. It is imported when it is named, which
+`NAMES` makes possible; nothing else changes.
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from typing import NamedTuple
 from tinyvit import functional as F
 from tinyvit.keys import Key
 from tinyvit.models import build
-from tinyvit.models.registry import looked_up
 from tinyvit.nn import Context
+from tinyvit.registry import Registry
 from tinyvit.training.inference import forwards, sum_over
 from tinyvit.validation import require, validate
 
-TASKS = {}  # name -> class
+NAMES = ("classification", "clip", "diffusion", "dino", "distillation", "mae", "masked-patches")
+TASKS = Registry("task", {name: f"tinyvit.training.tasks.{name.replace('-', '_')}" for name in NAMES})
 
 
 def register(name):
     """Make a class known as a task: `@register("classification")`."""
 
     def decorate(cls):
-        if name in TASKS:
-            raise ValueError(f"the task {name!r} is registered already, by {TASKS[name].__name__}")
-        TASKS[name], cls.name = cls, name
+        TASKS.add(name, cls)
+        cls.name = name
         return cls
 
     return decorate
@@ -35,8 +35,7 @@ def register(name):
 
 def task_class(name):
     """The class of a task; ValueError, with the nearest name or all of them, if there is none."""
-    return looked_up(TASKS, name, "task")
-
+    return TASKS.find(name)
 
 @dataclass(frozen=True)
 class Options:
@@ -68,7 +67,9 @@ class Task:
 
     part               what is evaluated: "test", or by default "validation" if images are set aside for that
     frozen             how many parts of the model, from the images on, are frozen
-    total_steps        of the training, and `train`, the `Dataset` that it learns from: set by `begin`
+    total_steps        of the training, set by `begin`
+    train              the `Dataset` that it learns from, set by `begin`; or has learned from, set before `evaluate` if
+                       that needs it
 
     name               in the registry
     options            the dataclass of its own options, `config.objective`, `--objective.NAME` on the command line
@@ -78,6 +79,7 @@ class Task:
     higher_is_better   whether more of the headline is better
     mixes_samples      whether a sample's loss depends on the others: a batch is then never split
     gathers            whether its loss then gets what it needs of other ranks' samples by `F.gather_batch`
+    needs_training_set whether `evaluate` compares with the images that the model learned from
     needs_classes      whether the model must have as many classes as the data set
     classifies         whether the model's output are the logits of classes
     static             whether `loss`, for batches of one shape, launches the same on a GPU at every step, or at those
@@ -93,6 +95,7 @@ class Task:
     headings, shares = {}, frozenset()
     higher_is_better = False
     mixes_samples = gathers = False
+    needs_training_set = False
     needs_classes = False
     classifies = False
     static = False
@@ -131,12 +134,6 @@ class Task:
     def begin(self, model, total_steps, dataset):
         """Called once, before the first step and before `load_state`, with the `Dataset` to train on."""
         self.total_steps, self.train = total_steps, dataset
-
-    def training_set(self):
-        """The `Dataset` that the model learned from; loaded where no training has begun."""
-        from tinyvit.training.datasets import load_split
-
-        return load_split(self.config).train if self.train is None else self.train
 
     def before_step(self, model, optimizer, step):
         """Called before step number `step`, from 0, to set what changes from step to step besides the learning rate."""
@@ -211,7 +208,7 @@ class Task:
         return {self.headline: float(total) / seen}
 
     def predictions(self, model, batch, ctx):
-        """What the model predicts for a batch, the targets, and the model's cache."""
+        """The predictions of the model for a batch, the targets, and the model's cache."""
         raise NotImplementedError(f"the task {self.name!r} has no predictions")
 
     def error(self, predicted, targets):
@@ -230,7 +227,7 @@ class Task:
         """Advice that is printed before the training starts, a sentence, or None."""
 
     def warning(self, scores):
-        """What is wrong with a model that has these `scores`, a sentence, or None."""
+        """A sentence that says what is wrong with a model that has these `scores`, or None."""
 
     def reconstruct(self, model, images):
         """Images (B, C, H, W), as the model reads them, twice: with patches hidden, and with guesses in their places.

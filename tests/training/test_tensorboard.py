@@ -3,7 +3,7 @@ import struct
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from tinyvit.training.curves import tensorboard
+from tinyvit.training.tensorboard import tensorboard
 
 ROW = {
     "epoch": 2,

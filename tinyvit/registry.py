@@ -1,0 +1,38 @@
+"""Things by name: what an unknown name is told, and classes whose module is imported when they are named."""
+
+from importlib import import_module
+
+from tinyvit.text import did_you_mean
+
+
+def looked_up(table, name, kind):
+    """The entry of this name; ValueError, with the nearest name or all of them, if there is none."""
+    if name in table:
+        return table[name]
+    hint = did_you_mean(name, table, most=len(table))
+    hint = "the TinyViT of Wu et al. 2022 is another network, which isn't here" if "tiny_vit" in str(name) else hint
+    raise ValueError(f"unknown {kind} {name!r}; {hint}")
+
+
+class Registry(dict):
+    """What modules have registered, by name.
+
+    kind      what has these names, for errors: "architecture"
+    modules   name -> module that registers it, for those of the package
+    """
+
+    def __init__(self, kind, modules):
+        self.kind, self.modules = kind, modules
+
+    def add(self, name, entry):
+        """Register an entry; ValueError if there is one of this name."""
+        if name in self:
+            raise ValueError(f"the {self.kind} {name!r} is registered already")
+        self[name] = entry
+
+    def find(self, name):
+        """The entry of this name, whose module is imported; ValueError, with the nearest name or all, if there is
+        none."""
+        if name in self.modules:
+            import_module(self.modules[name])
+        return looked_up(dict.fromkeys(self.modules) | self, name, self.kind)
