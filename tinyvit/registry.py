@@ -24,11 +24,18 @@ class Registry(dict):
     def __init__(self, kind, modules):
         self.kind, self.modules = kind, modules
 
-    def add(self, name, entry):
-        """Register an entry; ValueError if there is one of this name."""
-        if name in self:
-            raise ValueError(f"the {self.kind} {name!r} is registered already")
-        self[name] = entry
+    def register(self, name, *more):
+        """Make a class known by a name, which becomes its attribute `name`: `@register("swin", SwinConfig)`. Its entry
+        is the class, or a tuple of it and what else is given."""
+
+        def decorate(cls):
+            if name in self:
+                raise ValueError(f"the {self.kind} {name!r} is registered already")
+            self[name] = (cls, *more) if more else cls
+            cls.name = name
+            return cls
+
+        return decorate
 
     def find(self, name):
         """The entry of this name, whose module is imported; ValueError, with the nearest name or all, if there is

@@ -1,6 +1,6 @@
 """tinyvit train"""
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from typing import Literal
 
 from tinyvit.cli.parsing import option, parse
@@ -26,9 +26,10 @@ def train(rest):
     """tinyvit train PRESET [--field value …], tinyvit train --resume RUN"""
     if rest and rest[0].partition("=")[0] == "--resume":
         return resume(rest)
-    from tinyvit.training import PRESETS, preset
+    from tinyvit.models import config_class
+    from tinyvit.training import PRESETS, TrainConfig, preset
     from tinyvit.training import train as run_training
-    from tinyvit.training.config import plain, switched, with_fields
+    from tinyvit.training.config import switched
 
     if rest[:1] in (["-h"], ["--help"]):
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
@@ -39,19 +40,19 @@ def train(rest):
                          f"tinyvit train --resume RUN, got {name or 'nothing'}")  # fmt: skip
     if "--resume" in options:
         raise ValueError("a run is resumed without a preset: tinyvit train --resume RUN")
-    # The options depend on the architecture and the task.
     default = switched(preset(name), option(options, "--architecture"), option(options, "--task"))
-    cls = make_dataclass(
-        "TrainConfig", [], bases=(with_fields(default.architecture, default.task), SeveralSeeds), frozen=True
-    )
-    parsed = parse(cls, options, f"tinyvit train {name}", default=cls(**vars(default)))
-    if parsed.seeds or "--seeds" in options:
+    of_task = type(default.objective)
+    typed = [("model", config_class(default.architecture)), ("objective", of_task, field(default_factory=of_task))]
+    cls = make_dataclass("TrainConfig", typed, bases=(TrainConfig, SeveralSeeds), frozen=True)
+    values = vars(parse(cls, options, f"tinyvit train {name}", default=cls(**vars(default))))
+    seeds, config = values.pop("seeds"), TrainConfig(**values)
+    if seeds or "--seeds" in options:
         from tinyvit.training.seeds import train_seeds
 
         if option(options, "--seed") is not None:
             raise ValueError("expected --seed for one run or --seeds for several, got both")
-        return train_seeds(plain(parsed), parsed.seeds, name=name).get("interrupted", 0)
-    return run_training(plain(parsed), name=name).get("interrupted", 0)
+        return train_seeds(config, seeds, name=name).get("interrupted", 0)
+    return run_training(config, name=name).get("interrupted", 0)
 
 
 @dataclass(frozen=True)

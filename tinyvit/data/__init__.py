@@ -8,11 +8,11 @@ from tinyvit.data.dataset import Dataset, Split, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.loader import Loader
 from tinyvit.data.resize import resized
+from tinyvit.registry import looked_up
 
-DATASETS = {  # name: the function that makes it, and the module here that is imported for it
-    "digits": "digits.digits", "moving-digits": "moving_digits.moving_digits",
-    "coloured-digits": "coloured_digits.coloured_digits", "cifar10": "cifar.cifar10", "cifar100": "cifar.cifar100",
-    "folder": "folder.folder",
+DATASETS = {  # name: the file here that is imported for it, and its function of that name
+    "digits": "digits", "moving-digits": "moving_digits", "coloured-digits": "coloured_digits", "cifar10": "cifar",
+    "cifar100": "cifar", "folder": "folder",
 }  # fmt: skip
 BUILT_IN = ("digits", "moving-digits", "coloured-digits")
 
@@ -26,14 +26,12 @@ def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resa
     frames               of the videos of a `folder` or of moving-digits; None for a folder of images
     resample, crop       how, as for `read_image`
     """
-    if name not in DATASETS:
-        raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(DATASETS)}")
+    file = looked_up(DATASETS, name, "data set")
     if name in BUILT_IN and data_dir is not None:
         raise ValueError(f"{name} are built in; leave out --data-dir, got {data_dir}")
-    module, function = DATASETS[name].split(".")
-    make = getattr(import_module(f"tinyvit.data.{module}"), function)
+    make = getattr(import_module(f"tinyvit.data.{file}"), file)
     if name == "folder":
         return make(data_dir, img_size, channels, frames, resample=resample, crop=crop)
     if name == "moving-digits":
         return make(frames)
-    return make() if name in BUILT_IN else make(data_dir)
+    return make() if name in BUILT_IN else make(name, data_dir)

@@ -124,24 +124,17 @@ CIFAR100 = Cifar(
 CIFARS = {spec.name: spec for spec in (CIFAR10, CIFAR100)}
 
 
-def cifar10(data_dir=None):
-    """CIFAR-10: 50,000 and 10,000 images of 32×32 pixels in 10 classes.
+def cifar(name, data_dir=None):
+    """CIFAR-10 or, with its 100 fine classes, CIFAR-100: 50,000 and 10,000 images of 32×32 pixels.
 
+    name       "cifar10" or "cifar100"
     data_dir   the folder of the .bin files, a folder that holds that folder, the archive or the parquet copy, or the
                archive itself; by default the cache folder, into which the data are downloaded if they aren't there
 
     Raises ValueError if the files are missing, cut off, or not this data set, or if no source can be reached. Nothing
     is unpickled, and paths in an archive are ignored.
     """
-    return load(CIFARS["cifar10"], data_dir)
-
-
-def cifar100(data_dir=None):
-    """CIFAR-100, labelled by its 100 fine classes: 50,000 and 10,000 images of 32×32 pixels. See `cifar10`."""
-    return load(CIFARS["cifar100"], data_dir)
-
-
-def load(spec, data_dir):
+    spec = CIFARS[name]
     if data_dir is None:
         return as_split(spec, cache.obtain(spec, cache.cache_folder()).rows)
     path = expand_path(data_dir)

@@ -14,15 +14,7 @@ CLASSES = {  # name of an architecture, and of its file: name of its class; its 
 ARCHITECTURES = Registry("architecture", {name: f"tinyvit.models.{name}" for name in CLASSES})
 VARIANTS = {}  # name of a model of an imported architecture -> (name of the architecture, fields of its configuration)
 
-
-def register(name, config):
-    """Make a class known as an architecture: `@register("vit", ViTConfig)`."""
-
-    def decorate(architecture):
-        ARCHITECTURES.add(name, (architecture, config))
-        return architecture
-
-    return decorate
+register = ARCHITECTURES.register  # @register("vit", ViTConfig)
 
 
 def variant(name, architecture, **fields):

@@ -1,7 +1,7 @@
 """The configuration of a run, as dataclasses; the command line is made from them."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
 from tinyvit.backend import check_device
@@ -271,7 +271,7 @@ class TrainConfig(RunOptions):
             )
 
 
-# -- JSON and the command line ----------------------------------------------------------------------------------------
+# -- from JSON, and for another architecture or task -------------------------------------------------------------------
 
 
 def to_json(config):
@@ -311,18 +311,6 @@ def from_dict(cls, values):
     return cls(**{
         name: from_dict(hints[name], value) if is_dataclass(hints[name]) else value for name, value in values.items()
     })  # fmt: skip
-
-
-def with_fields(architecture, task):
-    """TrainConfig for a parser: `model` and `objective` have the classes of an architecture and a task."""
-    model, objective = config_class(architecture), task_class(task).options
-    typed = [("model", model), ("objective", objective, field(default_factory=objective))]
-    return make_dataclass("TrainConfig", typed, bases=(TrainConfig,), frozen=True)
-
-
-def plain(config):
-    """A configuration of a class that `with_fields` made, as a TrainConfig."""
-    return TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
 
 
 def switched(config, architecture=None, task=None):

@@ -6,7 +6,7 @@ from tinyvit.arrays import array_module
 from tinyvit.data import Loader
 from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output
-from tinyvit.training.distributed import sharing
+from tinyvit.training.distributed import shared_by
 from tinyvit.training.memory import freed_memory_kept
 from tinyvit.training.threads import map_threads, slices, threads_for
 
@@ -26,7 +26,7 @@ def in_parts(function, model, images, threads=None):
 
     Inside `Ranks.sharing` each rank computes its part of the batch, and all get all of it.
     """
-    ranks, xp = sharing(), array_module(images)
+    ranks, xp = shared_by.get(), array_module(images)
     with freed_memory_kept(), model.storage.compute_scope(), np.errstate(all="ignore"):
         own = images if ranks is None else images[ranks.part(len(images)).where]
         count = threads_for(own, threads)
@@ -42,7 +42,7 @@ def sum_over(images, function):
 
     Inside `Ranks.sharing` each rank computes its part of the batch, and all get the sum.
     """
-    ranks = sharing()
+    ranks = shared_by.get()
     if ranks is None:
         return function(images, slice(0, len(images)))
     where = ranks.part(len(images)).where

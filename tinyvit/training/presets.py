@@ -4,7 +4,7 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 `notebooks/results/`, with what else was tried.
 """
 
-from collections.abc import Mapping
+from collections import UserDict
 
 from tinyvit.registry import looked_up
 from tinyvit.training.config import from_values
@@ -48,21 +48,12 @@ LONG = dict(
 )
 
 
-class Presets(Mapping):
+class Presets(UserDict):
     """A `TrainConfig` by name, made of the fields in a table when it is asked for: no other architecture or task is
     imported for it."""
 
-    def __init__(self, table):
-        self.table = table
-
     def __getitem__(self, name):
-        return from_values(self.table[name])
-
-    def __iter__(self):
-        return iter(self.table)
-
-    def __len__(self):
-        return len(self.table)
+        return from_values(super().__getitem__(name))
 
 
 PRESETS = Presets({
@@ -160,9 +151,7 @@ PRESETS = Presets({
         objective=dict(scales=(0.2, 0.5, 1.0), momentum=0.98),
         epochs=2,
         batch_size=64,
-        optim=dict(
-            name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0, warmup=0.1,
-        ),
+        optim=dict(name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0, warmup=0.1),
     ),
     # Digits in colour, with captions. As a batch isn't split, a second thread would share single small products only,
     # and wait for the other most of the time. Among 180 captions, seeds 0 to 2: 97.3 % of the pairs of colour and digit
@@ -184,9 +173,7 @@ PRESETS = Presets({
         batch_size=256,
         threads=1,
         evaluate_every=4,
-        optim=dict(
-            name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1,
-        ),
+        optim=dict(name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1),
         augment=dict(crop=1),
     ),
     # 16 tokens of 2×2 pixels. A narrow MLP, no weight decay, and an average over about 1,000 steps, which is what makes
@@ -218,9 +205,7 @@ PRESETS = Presets({
         epochs=12,
         batch_size=128,
         evaluate_every=3,
-        optim=dict(
-            name="muon", lr=0.012, adam_lr=3e-3, weight_decay=0.0, schedule="linear", warmup=0.1, ema=0.999,
-        ),
+        optim=dict(name="muon", lr=0.012, adam_lr=3e-3, weight_decay=0.0, schedule="linear", warmup=0.1, ema=0.999),
         augment=dict(flip=True),
     ),
     "cifar10": LONG,

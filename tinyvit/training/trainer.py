@@ -228,7 +228,7 @@ class Trainer:
         self.reset_sums()
 
     def evaluate(self, stop=None):
-        """The task's scores of the `ema_weights`; None if `stop` became true meanwhile.
+        """The scores of the task, of the moving average of the weights if there is one; None if `stop` became true.
 
         Raises Diverged if one is NaN or infinite.
         """
@@ -265,7 +265,7 @@ class Trainer:
         return self.ema.applied() if self.ema is not None else nullcontext()
 
     def weights(self):
-        """A copy of the weights that are evaluated and saved, by name."""
+        """A copy of the weights, or of their moving average if there is one, by name."""
         with self.ema_weights():
             return self.model.state_dict()
 

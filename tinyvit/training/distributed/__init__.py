@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from tinyvit.backend import choose_device
 from tinyvit.launcher import rank_and_size
 
-shared_by = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share the forwards of an evaluation
+shared_by = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share forwards here, or None
 
 
 class Alone:
@@ -53,11 +53,6 @@ class Alone:
 
 
 ALONE = Alone()
-
-
-def sharing():
-    """The `Ranks` that share what is computed here, or None."""
-    return shared_by.get()
 
 
 _current = None  # the Ranks of `launched`

@@ -21,21 +21,7 @@ from tinyvit.validation import require, validate
 NAMES = ("classification", "clip", "diffusion", "dino", "distillation", "mae", "masked-patches")
 TASKS = Registry("task", {name: f"tinyvit.training.tasks.{name.replace('-', '_')}" for name in NAMES})
 
-
-def register(name):
-    """Make a class known as a task: `@register("classification")`."""
-
-    def decorate(cls):
-        TASKS.add(name, cls)
-        cls.name = name
-        return cls
-
-    return decorate
-
-
-def task_class(name):
-    """The class of a task; ValueError, with the nearest name or all of them, if there is none."""
-    return TASKS.find(name)
+register, task_class = TASKS.register, TASKS.find  # @register("classification"); its class
 
 @dataclass(frozen=True)
 class Options:
