@@ -87,7 +87,7 @@ PACKAGE = Path(tinyvit.__file__).parent
 BACKEND = {"arrays", "keys", "backend"}
 DISPATCH = {"dispatch", "levels", "operands"}
 BELOW = {*BACKEND, "functional", "kernels", "nn", "models", *DISPATCH}
-FILES = {"files", "memory", "progress", "registry", "tensors", "text"}
+FILES = {"files", "progress", "registry", "tensors", "text"}
 MAY_IMPORT = {
     "minimal": set(),
     "text": set(),
@@ -98,7 +98,7 @@ MAY_IMPORT = {
     "tensors": {*BACKEND, "text"},
     "operands": {*BACKEND},
     "levels": {*BACKEND, "operands"}, "progress": set(),
-    "launcher": set(), "memory": set(), "registry": {"text"},
+    "launcher": set(), "registry": {"text"},
     "dispatch": {"levels", "operands"},
     "functional": {*BACKEND, *DISPATCH},
     "kernels": {*BACKEND, "functional", "data", *DISPATCH},  # data: of its operations on batches
@@ -108,7 +108,7 @@ MAY_IMPORT = {
     "validation": set(),
     "models": {"levels", "registry", *BACKEND, "functional", "nn", "validation"},
     "optim": {*BACKEND, "functional", "nn"},
-    "data": {*BACKEND, "levels", "files", "memory", "progress", "registry", "text", "validation"},
+    "data": {*BACKEND, "levels", "files", "progress", "registry", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights
     "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},
@@ -136,13 +136,12 @@ def imports(path):
 
 
 def test_no_files_import_each_other():
-    modules = {f"tinyvit.{file.removesuffix('.py')}".replace("/", ".").removesuffix(".__init__"): path
-               for file, path in SOURCES.items()}  # fmt: skip
+    names = {file: f"tinyvit.{file[:-3].replace('/', '.').removesuffix('.__init__')}" for file in SOURCES}
     graph = {}
-    for module, path in modules.items():
-        named = {name if name in modules else name.rpartition(".")[0] for name in imports(path)} & modules.keys()
-        graph[module] = {name for name in named if not module.startswith(f"{name}.")}  # imported first
-    TopologicalSorter(graph).prepare()
+    for file, own in names.items():
+        named = {name for full in imports(SOURCES[file]) for name in (full, full.rpartition(".")[0])}
+        graph[own] = {name for name in named & {*names.values()} if not f"{own}.".startswith(f"{name}.")}
+    TopologicalSorter(graph).prepare()  # a package comes before the files in it
 
 
 def layer(file):

@@ -1,9 +1,8 @@
 """`tinyvit.load`: a trained model by its path, wherever it was trained."""
 
 from tinyvit import interop
-from tinyvit.backend import choose_device
+from tinyvit.backend import choose_device, expect_memory
 from tinyvit.files import expand_path
-from tinyvit.memory import expect_memory
 from tinyvit.models import build
 from tinyvit.training.trained import load_trained
 

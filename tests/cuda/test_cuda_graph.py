@@ -13,7 +13,7 @@ from strategies import redrawn
 from tinyvit import Context, Key, ViT, ViTConfig, backend, optim
 from tinyvit.models import ResNetConfig, SwinConfig, build
 from tinyvit.training import PRESETS, cuda_graph, train_step
-from tinyvit.training.config import check_graph, switched
+from tinyvit.training.config import check_device_options, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.trainer import Trainer
 
@@ -165,10 +165,10 @@ def test_a_training_has_the_same_bits_and_frees_all_memory_of_graphs(cupy, name,
 
 
 def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):
-    check_graph(TINY, "cpu", 2, "reference")
+    check_device_options(TINY, "cpu", 2, "reference")
     for ranks, kernels, reason in ((1, "reference", "not for --kernels reference"), (2, None, "for one process")):
         with pytest.raises(ValueError, match=f"--cuda-graph is {reason}"):
-            check_graph(replace(TINY, cuda_graph=True), "cuda:0", ranks, kernels)
+            check_device_options(replace(TINY, cuda_graph=True), "cuda:0", ranks, kernels)
     small = dict(optim=replace(TINY.optim, small_sizes=(4,), small_until=(0.5,)),
                  model=replace(TINY.model, dynamic_img_size=True))  # fmt: skip
     for changes, reason in (

@@ -140,9 +140,9 @@ def test_what_is_no_folder_or_has_no_size_is_refused(tmp_path, two_classes):
 
 def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_read(two_classes, monkeypatch):
     needed = 35 * 3 * 64 * 64
-    monkeypatch.setattr("tinyvit.memory.physical_memory", lambda: needed)
+    monkeypatch.setattr("tinyvit.backend.physical_memory", lambda: needed)
     assert len(folder(two_classes, 64).train) == 28
-    monkeypatch.setattr("tinyvit.memory.physical_memory", lambda: needed - 1)
+    monkeypatch.setattr("tinyvit.backend.physical_memory", lambda: needed - 1)
     monkeypatch.setattr("tinyvit.data.folder.read_all", None)
     with pytest.raises(ValueError, match=r"35 images of 64×64 need 0\.0 GiB, .*or a smaller image size"):
         folder(two_classes, 64)

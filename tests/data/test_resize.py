@@ -54,7 +54,7 @@ def test_images_that_already_have_the_size_are_unchanged():
 
 
 def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_made(monkeypatch):
-    monkeypatch.setattr("tinyvit.memory.physical_memory", lambda: 1 << 20)
+    monkeypatch.setattr("tinyvit.backend.physical_memory", lambda: 1 << 20)
     with pytest.raises(ValueError, match=r"3 images of 1000×1000 need .* a smaller image size"):
         data.resized(dataset(), 1000)
 

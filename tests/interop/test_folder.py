@@ -222,6 +222,6 @@ def test_an_invalid_npz_is_refused_with_the_file_and_the_reason(tmp_path, conten
 
 def test_an_npz_larger_than_the_memory_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(1000))
-    monkeypatch.setattr("tinyvit.memory.physical_memory", lambda: 4000)
+    monkeypatch.setattr("tinyvit.backend.physical_memory", lambda: 4000)
     with pytest.raises(ValueError, match=r"a\.npz is .*: it unpacks to .* GiB, but this machine has"):
         read_npz(tmp_path / "a.npz")

@@ -92,7 +92,7 @@ def test_integers_and_arrays_of_too_few_dimensions_are_refused(tmp_path, name, a
 
 def test_weights_that_do_not_fit_in_memory_as_float32_are_refused_before_they_are_read(tmp_path, monkeypatch):
     save_file({name: array.astype("float16") for name, array in WEIGHTS.state.items()}, tmp_path / "a.safetensors")
-    monkeypatch.setattr("tinyvit.memory.physical_memory", lambda: 1000)
+    monkeypatch.setattr("tinyvit.backend.physical_memory", lambda: 1000)
     with pytest.raises(ValueError, match=r"a\.safetensors as float32 needs .* GiB, but this machine has"):
         interop.load(tmp_path / "a.safetensors", num_heads=3, img_size=(8, 12))
 

@@ -4,15 +4,7 @@ from strategies import redrawn
 from tiny_architecture import Tiny, TinyConfig
 
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim, probe
-from tinyvit.models import (
-    BiTConfig,
-    HybridConfig,
-    ResNetConfig,
-    architecture_name,
-    build,
-    config_class,
-    register,
-)
+from tinyvit.models import BiTConfig, HybridConfig, ResNetConfig, architecture_name, build, config_class, register
 from tinyvit.nn import buffer_updates
 from tinyvit.probe.explorer import explorer
 from tinyvit.training.features import features_by_layer

@@ -15,7 +15,7 @@ from tinyvit.training import PRESETS, OptimConfig, resume, train
 from tinyvit.training.display import Silent
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.run_folder import RunFolder
-from tinyvit.training.trained import load_test_set, load_trained
+from tinyvit.training.trained import load_for_evaluation, load_trained
 from tinyvit.training.trainer import Trainer
 
 FIRST, OTHERS = ("0", "1", "2", "3"), ("7", "8", "9")
@@ -103,7 +103,7 @@ def test_a_folders_images_are_resampled_and_cropped_as_those_of_the_run(source, 
     expected = data.load("folder", tmp_path / "photos", (8, 8), 1, resample=resample, crop=crop)
     for part, images in zip(Trainer(config).split, expected):
         np.testing.assert_array_equal(part.images, images.images)
-    np.testing.assert_array_equal(load_test_set(trained).images, expected.test.images)
+    np.testing.assert_array_equal(load_for_evaluation(trained).test.images, expected.test.images)
 
 
 def test_options_replace_the_settings_of_the_run(source):
@@ -140,7 +140,7 @@ def test_frozen_parameters_keep_the_bits_of_the_source_and_all_others_have_moved
 
 def test_it_is_evaluated_on_enlarged_images_without_its_source(tuned):
     trained = load_trained(tuned, "cpu")
-    test = load_test_set(trained)
+    test = load_for_evaluation(trained).test
     assert test.classes == trained.preprocessing.classes == OTHERS
     assert test.images.shape[1:] == (1, 12, 12) and trained.preprocessing.img_size == (12, 12)
 

@@ -15,7 +15,7 @@ from tinyvit.training.display import Silent
 from tinyvit.training.predict import predict
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.tasks.classification import evaluate
-from tinyvit.training.trained import load_data, load_test_set, load_trained, require_classifier
+from tinyvit.training.trained import load_data, load_for_evaluation, load_trained, require_classifier
 
 MODEL = ViTConfig(img_size=4, patch_size=2, num_classes=2, embed_dim=8, depth=1, num_heads=2)
 
@@ -66,7 +66,7 @@ def test_the_test_images_are_normalised_as_they_were_in_training_whatever_the_fo
     for path in other.rglob("*.png"):
         Image.new("RGB", (6, 9), (1, 2, 3)).save(path)
     trained = load_trained(finished, "cpu")
-    test = load_test_set(trained, other)
+    test = load_for_evaluation(trained, other).test
     assert (test.mean, test.std) == (trained.preprocessing.mean, trained.preprocessing.std)
     assert load_data(trained, other).test.mean != test.mean
     assert (test.images == np.array([1, 2, 3])[:, None, None]).all()
@@ -76,7 +76,7 @@ def test_the_test_images_are_normalised_as_they_were_in_training_whatever_the_fo
 def test_a_data_set_of_other_classes_is_refused(finished, tmp_path, classes):
     other = pictures(tmp_path / "other", classes)
     with pytest.raises(ValueError, match=re.escape(f"the classes {list(classes)}, but the model ['bright', 'dark']")):
-        load_test_set(load_trained(finished, "cpu"), other)
+        load_for_evaluation(load_trained(finished, "cpu"), other)
 
 
 @pytest.mark.parametrize("changes", [{"img_size": (5, 4)}, {"classes": ("cat", "dog", "cow")},

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import tinyvit
-from tinyvit.memory import physical_memory
+from tinyvit.backend import physical_memory
 from tinyvit.training.threads import cores
 
 

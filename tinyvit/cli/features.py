@@ -11,13 +11,7 @@ from tinyvit.cli.parsing import check_least
 from tinyvit.text import printable
 from tinyvit.training.display import percent, table
 from tinyvit.training.feature_classifiers import check_strength, check_votes, held_out, linear_probe, nearest_neighbours
-from tinyvit.training.features import (
-    check_new_files,
-    checked_pool,
-    features_by_layer,
-    features_of_files,
-    save_features,
-)
+from tinyvit.training.features import check_new_files, checked_pool, features_by_layer, features_of_files, save_features
 from tinyvit.training.threads import thread_count
 from tinyvit.training.trained import load_prepared_data
 

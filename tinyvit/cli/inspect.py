@@ -23,7 +23,7 @@ from tinyvit.training.metrics import check_finite
 from tinyvit.training.tasks import Task
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.threads import thread_count
-from tinyvit.training.trained import load_test_set, require_classifier
+from tinyvit.training.trained import load_for_evaluation, require_classifier
 
 DPI = 130
 MEAN_IMAGES = 64
@@ -95,7 +95,7 @@ class Inspect(ModelOptions):
     def load_test_images(self, trained, inspection):
         """The test images; None, and their pictures left out, if a file is inspected and they can't be loaded."""
         try:
-            return load_test_set(trained, self.data_dir)
+            return load_for_evaluation(trained, self.data_dir).test
         except (ValueError, OSError) as error:
             if self.data_dir is not None or self.number_in(None) is not None:
                 raise
@@ -160,7 +160,7 @@ class Inspect(ModelOptions):
                 raise ValueError(f"--{name.strip('_')} is about pictures, but --html writes a page; leave one out")
         path = file_to_write(self.html, "html", (".html", ".htm"))  # so that no file of weights is overwritten
         require_classifier(trained)
-        model, test = trained.model, load_test_set(trained, self.data_dir)
+        model, test = trained.model, load_for_evaluation(trained, self.data_dir).test
         first = self.number_in(test)
         if first is None:
             raise ValueError(f"a page shows test images, whose classes are known: expected a number, got --image "

@@ -9,8 +9,8 @@ from typing import get_args
 
 import numpy as np
 
+from tinyvit.backend import expect_memory
 from tinyvit.data.dataset import Resample
-from tinyvit.memory import expect_memory
 from tinyvit.validation import require
 
 # Raster formats whose readers start no program and run no script, as Pillow's reader of EPS, PDF and WMF may.

@@ -8,8 +8,8 @@ from shlex import quote
 
 import numpy as np
 
+from tinyvit.backend import expect_memory
 from tinyvit.files import read_text
-from tinyvit.memory import expect_memory
 from tinyvit.text import list_names, shorten
 
 CONFIG = "config.json"

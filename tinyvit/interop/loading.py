@@ -8,11 +8,11 @@ from shlex import quote
 from typing import Any
 
 from tinyvit.arrays import Array
+from tinyvit.backend import expect_memory
 from tinyvit.files import entry, expand_path
 from tinyvit.interop.folder import CONFIG, EXPECTED_SOURCES, file_kind, read_json, read_npz, weight_files
 from tinyvit.interop.mappings import Mapping, mapping_of_config, mapping_of_names
 from tinyvit.interop.names import expect_finite
-from tinyvit.memory import expect_memory
 from tinyvit.tensors import map_tensors
 from tinyvit.text import printable
 

@@ -3,16 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tinyvit.models.registry import (
-    CLASSES,
-    architecture_name,
-    build,
-    config_class,
-    create_model,
-    model_names,
-    register,
-    variant,
-)
+from tinyvit.models import registry
+from tinyvit.models.registry import architecture_name, build, config_class, create_model, model_names, register, variant
 from tinyvit.models.vit import ViT, ViTConfig
 
 if TYPE_CHECKING:  # for editors: what `__getattr__` imports
@@ -30,7 +22,7 @@ if TYPE_CHECKING:  # for editors: what `__getattr__` imports
 
 
 def __getattr__(name):
-    for module, architecture in CLASSES.items():
+    for module, architecture in registry.CLASSES.items():
         if name in (architecture, f"{architecture}Config"):
             return getattr(import_module(f"tinyvit.models.{module}"), name)
     raise AttributeError(f"module 'tinyvit.models' has no attribute {name!r}")

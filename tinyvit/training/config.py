@@ -162,8 +162,11 @@ class RunOptions:
     """The augmentation."""
 
 
-def check_graph(config, device, ranks=1, kernels=None):
-    """Raise ValueError for a `TrainConfig` that asks for CUDA graphs of steps which can't be captured."""
+def check_device_options(config, device, ranks=1, kernels=None):
+    """Raise ValueError for a `TrainConfig` that asks for NCCL on the CPU, or for CUDA graphs of steps which can't be
+    captured."""
+    if config.distributed == "nccl" and device == "cpu":
+        raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
     refused = {
         "needs a GPU, and this training is on the CPU": device == "cpu",
         f"is for one process, and this training has {ranks}, which exchange gradients in each step": ranks > 1,
@@ -175,12 +178,6 @@ def check_graph(config, device, ranks=1, kernels=None):
     for reason, holds in refused.items():
         if config.cuda_graph and holds:
             raise ValueError(f"--cuda-graph {reason}")
-
-
-def check_exchange(distributed, device):
-    """Raise ValueError for NCCL where the training is on the CPU."""
-    if distributed == "nccl" and device == "cpu":
-        raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
 
 
 def check_served(architecture, task):
@@ -228,8 +225,7 @@ class TrainConfig(RunOptions):
         validate(self, "")
         check_device(self.device)
         check_precision(self.precision, self.device)
-        check_exchange(self.distributed, self.device)
-        check_graph(self, self.device)
+        check_device_options(self, self.device)
         self.check_model(task)
         self.check_images()
 

@@ -7,8 +7,7 @@ from functools import cache
 from math import inf
 from pathlib import Path
 
-from tinyvit.backend import free_memory
-from tinyvit.memory import physical_memory
+from tinyvit.backend import free_memory, physical_memory
 
 # glibc's settings, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8

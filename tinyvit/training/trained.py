@@ -117,17 +117,12 @@ def resizing(preprocessing):
     return {"resample": preprocessing.resample, "crop": preprocessing.crop}
 
 
-def load_test_set(trained, data_dir=None):
-    """The test images of a run's data set, normalised as the training images were.
+def load_for_evaluation(trained, data_dir=None):
+    """The test images of a run's data set, normalised as the training images were, and the training images that the run
+    learned from, as a Split; in place of the latter None, unless the task's evaluation needs them.
 
     A folder for a model that was trained elsewhere may have some of its classes, under their names or their numbers.
     """
-    return load_for_evaluation(trained, data_dir).test
-
-
-def load_for_evaluation(trained, data_dir=None):
-    """The Split with the `load_test_set` of a run, and the images that it learned from, None unless the task's
-    evaluation needs them."""
     config, prepared, train = trained.config, trained.preprocessing, None
     split = load_classes(config, data_dir, **resizing(prepared))
     if trained.task.needs_training_set:

@@ -21,7 +21,7 @@ from tinyvit.levels import level
 from tinyvit.models.summary import activation_bytes
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
-from tinyvit.training.config import check_exchange, check_graph
+from tinyvit.training.config import check_device_options
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import ALONE
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
@@ -64,8 +64,7 @@ class Trainer:
         self.config, o, self.kernels = config, config.optim, level()
         check_fit(config, self.split.train)
         self.device, self.why_not_gpu = ranks.device(config.device)
-        check_exchange(config.distributed, self.device)
-        check_graph(config, self.device, ranks.size, self.kernels)
+        check_device_options(config, self.device, ranks.size, self.kernels)
         check_precision(config.precision, self.device, self.why_not_gpu)
         if config.tensorboard:
             from tinyvit.training.tensorboard import summary_writer

@@ -42,7 +42,7 @@ class MaskedPatchPrediction(Task):
     """
 
     options = MaskedPatchesOptions
-    static = True
+    static = needs_training_set = True  # whose mean and std say what colours are
     only = MaskedAutoencoding.only
 
     @classmethod
@@ -96,8 +96,3 @@ class MaskedPatchPrediction(Task):
             return super().error(predicted, targets)
         loss, cache = F.cross_entropy(predicted.reshape(-1, predicted.shape[-1]), targets.reshape(-1))
         return loss, lambda dloss: F.cross_entropy_backward(dloss, cache).reshape(predicted.shape)
-
-    def evaluate(self, model, dataset, threads=None, stop=None):
-        if self.train is None:
-            self.train = dataset  # of which mean and std count here, and are the same
-        return super().evaluate(model, dataset, threads, stop)

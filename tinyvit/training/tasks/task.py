@@ -65,7 +65,7 @@ class Task:
     higher_is_better   whether more of the headline is better
     mixes_samples      whether a sample's loss depends on the others: a batch is then never split
     gathers            whether its loss then gets what it needs of other ranks' samples by `F.gather_batch`
-    needs_training_set whether `evaluate` compares with the images that the model learned from
+    needs_training_set whether `evaluate` needs the images that the model learned from, as `train`
     needs_classes      whether the model must have as many classes as the data set
     classifies         whether the model's output are the logits of classes
     static             whether `loss`, for batches of one shape, launches the same on a GPU at every step, or at those
@@ -81,8 +81,7 @@ class Task:
     headings, shares = {}, frozenset()
     higher_is_better = False
     mixes_samples = gathers = False
-    needs_training_set = False
-    needs_classes = False
+    needs_training_set = needs_classes = False
     classifies = False
     static = False
     command = None
