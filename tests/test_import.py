@@ -89,23 +89,19 @@ DISPATCH = {"dispatch", "levels", "operands"}
 BELOW = {*BACKEND, "functional", "kernels", "nn", "models", *DISPATCH}
 FILES = {"files", "progress", "registry", "tensors", "text"}
 MAY_IMPORT = {
-    "minimal": set(),
-    "text": set(),
-    "files": set(),
-    "arrays": set(),
+    **{name: set() for name in ("minimal", "text", "files", "arrays", "levels", "progress", "launcher", "validation")},
     "keys": {"arrays"},
     "backend": {"arrays", "keys"},
     "tensors": {*BACKEND, "text"},
     "operands": {*BACKEND},
-    "levels": {*BACKEND, "operands"}, "progress": set(),
-    "launcher": set(), "registry": {"text"},
+    "levels": {*BACKEND, "operands"},
+    "registry": {"text"},
     "dispatch": {"levels", "operands"},
     "functional": {*BACKEND, *DISPATCH},
     "kernels": {*BACKEND, "functional", "data", *DISPATCH},  # data: of its operations on batches
     "nn": {*BACKEND, "functional", "text", *DISPATCH},
     "gradcheck": {*BACKEND, "functional"},
     "exercises": {*BACKEND, "models", "text", "training"},  # the worked example, and to train a learner's functions
-    "validation": set(),
     "models": {"levels", "registry", *BACKEND, "functional", "nn", "validation"},
     "optim": {*BACKEND, "functional", "nn"},
     "data": {*BACKEND, "levels", "files", "progress", "registry", "text", "validation"},
@@ -114,10 +110,9 @@ MAY_IMPORT = {
     "training": BELOW | FILES | {"data", "launcher", "optim", "validation", "__init__"},
     "loading": BELOW | FILES | {"data", "interop", "training", "__init__"},
     "bench": BELOW | FILES | {"data", "gradcheck", "optim", "training", "__init__"},
-    "cli": BELOW
-    | FILES
-    | {"bench", "data", "exercises", "gradcheck", "interop", "launcher", "optim", "probe", "training", "__init__"},
-}
+    "cli": BELOW | FILES | {"bench", "data", "exercises", "gradcheck", "interop", "launcher", "optim", "probe",
+                            "training", "__init__"},
+}  # fmt: skip
 SOURCES = {
     str(path.relative_to(PACKAGE)): path
     for path in sorted(PACKAGE.rglob("*.py"))

@@ -328,4 +328,4 @@ def switched(config, architecture=None, task=None):
     if task not in (None, config.task):
         found = {name: changes.get(name, getattr(config, name)) for name in ("architecture", "model", "optim")}
         changes |= {"task": task, "objective": task_class(task).options(), **task_class(task).fitted(**found)}
-    return replace(config, **changes)
+    return replace(config, **changes) if changes else config
