@@ -12,7 +12,7 @@ from tinyvit.data.videos import read_all, video_files
 from tinyvit.files import expand_path
 
 TEST_SHARE = 0.2
-FILES_AT_A_TIME = 512  # files read at a time
+FILES_AT_A_TIME = 512
 LAYOUT = "one sub-folder of images a class, or such folders under train/ and test/ (or val/)"
 
 

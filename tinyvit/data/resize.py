@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyvit.backend import constant, device_of
 
-CHANNELS_AT_A_TIME = 256  # channels of images that a thread takes at a time
+CHANNELS_AT_A_TIME = 256  # of images, in a thread
 
 
 def resized(dataset, size, resample="bicubic", crop=1.0):
