@@ -156,7 +156,7 @@ def test_while_one_downloads_another_waits_for_it(tmp_path, server, capsys):
             while not ("waiting" in said or second.done()):
                 time.sleep(0.01)
                 said += capsys.readouterr().err
-            first = cache.downloaded(spec, tmp_path)
+            first = cache.download(spec, tmp_path)
         for found in (first, second.result()):
             assert_kept(found)
     assert said == f"waiting for another process that puts data into {tmp_path}\n"

@@ -79,11 +79,11 @@ def main(argv=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (MemoryError, OSError, ValueError, OverflowError) as error:
-        say(f"tinyvit: error: {in_words(error)}")
+        say(f"tinyvit: error: {error_line(error)}")
         leave(2)
 
 
-def in_words(error):
+def error_line(error):
     """The line that tells an error to whoever gave the command."""
     if isinstance(error, MemoryError):
         told = str(error).startswith("too little memory")  # with what would fit

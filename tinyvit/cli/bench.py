@@ -39,7 +39,7 @@ class Bench:
         from tinyvit.bench import machine, run, scaling
         from tinyvit.bench.cases import CASES
         from tinyvit.bench.table import case_table, heading
-        from tinyvit.levels import available, checked
+        from tinyvit.levels import available, usable_level
         from tinyvit.progress import tqdm
         from tinyvit.registry import looked_up
         from tinyvit.training.threads import concurrent_threads, thread_count
@@ -51,7 +51,7 @@ class Bench:
         cases = [looked_up(CASES, name, "case") for name in names]
         threads = concurrent_threads(thread_count(self.threads))
         for level in self.kernels:
-            checked(level, "kernels")
+            usable_level(level, "kernels")
         levels = tuple(dict.fromkeys(self.kernels)) or available()
         folder = None if self.out is None else expand_path(self.out)
         if folder is not None:  # made before minutes are spent on results that can't be written

@@ -32,7 +32,7 @@ class Data:
             raise ValueError(f"{name} is built in: it takes neither --from nor --data-dir")
         else:
             split, rows = load(name), [("stored in", "scikit-learn: it is built in, nothing is downloaded")]
-        print(table([*described(name, split), *rows]))
+        print(table([*describe(name, split), *rows]))
 
     def fetched(self, spec):
         """The data set, and rows about its files."""
@@ -46,7 +46,7 @@ class Data:
         return cifar.as_split(spec, kept.rows), [("stored in", str(kept.path)), *came_from, ("checksums", state)]
 
 
-def described(name, split):
+def describe(name, split):
     """The rows that every data set has."""
     channels, *frames, height, width = split.train.images.shape[1:]
     classes = split.train.classes

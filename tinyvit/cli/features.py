@@ -48,21 +48,21 @@ class Features(FileOptions):
         written = {"out": str(out), "names": str(names)} if count else {"out": None, "names": None}
         shown = [("images", f"{count:,}" + f", and {len(unreadable):,} that can't be read" * bool(unreadable))]
         if count:
-            what = f"{width}: {described(model, pool)} {described_layer(model, layer)}"
+            what = f"{width}: {vector_name(model, pool)} {layer_name(model, layer)}"
             shown += [("features", what), ("written to", out), ("names", names)]
         self.show({"images": count, "unreadable": len(unreadable), "features": width, "layer": layer, "pool": pool,
                    **written}, table(shown))  # fmt: skip
         return 2 if unreadable else 0
 
 
-def described(model, pool):
+def vector_name(model, pool):
     """The vector of an image in words; `pool` as `checked_pool` returns it."""
     if pool == "token":
         return model.first_token
     return "mean over all places" if model.grid is None else "mean over the patches"
 
 
-def described_layer(model, layer):
+def layer_name(model, layer):
     """The layer of the features in words; `layer` as `layer_number` of the model returns it."""
     if layer is None:
         return "as the head reads it"
@@ -117,14 +117,14 @@ class Probing(ModelOptions):
         for layer, x, y in zip(layers, train, test):
             row, more = self.classify((x, split.train.labels), (y, split.test.labels))
             rows.append({"layer": layer, **row, "features": x.shape[1]})
-            cells.append({"layer": described_layer(model, layer), "features": str(x.shape[1]),
+            cells.append({"layer": layer_name(model, layer), "features": str(x.shape[1]),
                           "test accuracy": percent(row["test_accuracy"]), **more})  # fmt: skip
         dataset, classes = self.data or trained.config.dataset, split.train.classes
         numbers = {"layers": rows} if len(rows) > 1 else rows[0]
         about = {"pool": pool, "dataset": dataset, "classes": classes, "train_images": len(split.train),
                  "test_images": len(split.test)}  # fmt: skip
         facts = [
-            *((name, f"{value:g}") for name, value in settings.items()), ("pool", described(model, pool)),
+            *((name, f"{value:g}") for name, value in settings.items()), ("pool", vector_name(model, pool)),
             ("training images", f"{len(split.train):,} of {dataset}, {len(classes)} classes"),
             ("test images", f"{len(split.test):,}"),
         ]  # fmt: skip

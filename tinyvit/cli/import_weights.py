@@ -64,7 +64,7 @@ class Import:
             folder.write_imported(config, weights.preprocessing, origin)
         for note in weights.notes:
             print(f"note: {note}")
-        print(described(source.mapping.format, weights))
+        print(describe(source.mapping.format, weights))
         run, classes = printable(quote(str(out))), weights.config.num_classes
         what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
         if task == "clip":
@@ -74,7 +74,7 @@ class Import:
         print(f"written to {printable(out)}: tinyvit {what}")
 
 
-def described(form, weights):
+def describe(form, weights):
     """One line that describes the imported weights."""
     config = weights.config
     count = build(config, device="meta").num_parameters()

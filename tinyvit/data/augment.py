@@ -73,7 +73,7 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32", part=No
     wanted = [part]
     if mixes and part != whole:
         wanted.append(slice(whole.stop - part.stop, whole.stop - part.start))
-    found = [apart(images[where], augmentation, dataset, key.skip(where.start), dtype) for where in wanted]
+    found = [augment_each(images[where], augmentation, dataset, key.skip(where.start), dtype) for where in wanted]
     labels = [labels[where] for where in wanted]
     if not mixes:
         return found[0], labels[0]
@@ -83,7 +83,7 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32", part=No
     return images[:count], targets[:count]
 
 
-def apart(images, augmentation, dataset, key, dtype):
+def augment_each(images, augmentation, dataset, key, dtype):
     """Images (B, C, H, W), or videos (B, C, T, H, W), changed each by itself and normalised."""
     changes = draw_changes(augmentation, key, len(images), *images.shape[-2:])
     kernel = CHANGED.find(images) if dtype == "float32" else None

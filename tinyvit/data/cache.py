@@ -51,7 +51,7 @@ def obtain(spec, root):
     found = kept(spec, root)
     if found is None:
         with filling(root):
-            found = kept(spec, root) or downloaded(spec, root)
+            found = kept(spec, root) or download(spec, root)
     return found
 
 
@@ -104,7 +104,7 @@ def filling(root):
 # -- downloads --------------------------------------------------------------------------------------------------------
 
 
-def downloaded(spec, root):
+def download(spec, root):
     """The data set from the first source that works; the lock is held.
 
     The parquet copy is only asked for where pyarrow is installed, which the extra `parquet` does. Raises ValueError

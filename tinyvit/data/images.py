@@ -47,9 +47,9 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=Fals
         # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
         side = round(2 * max(size) / (crop or 1))
         image.draft(None, (side, side))
-        return fitted(image, channels, size, resample, crop)
+        return fit_image(image, channels, size, resample, crop)
 
-    return opened(path, read, "an image")
+    return read_opened(path, read, "an image")
 
 
 def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
@@ -64,7 +64,7 @@ def as_pixels(image, channels, size, resample="bicubic", crop=1.0):
     if not isinstance(image, Image.Image):
         raise ValueError(f"expected a PIL image or a uint8 array, got {type(image).__name__}")
     try:
-        return fitted(image, channels, size, resample, crop)
+        return fit_image(image, channels, size, resample, crop)
     except Exception as error:  # the file behind it may be damaged
         raise ValueError(f"the image can't be read: {error or type(error).__name__}") from error
 
@@ -107,7 +107,7 @@ def check_memory(count, channels, size):
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def opened(path, read, what):
+def read_opened(path, read, what):
     """read(image) of a file that Pillow has opened; ValueError, naming the file, if it can't be read as `what` is."""
     try:
         with open(path, "rb") as file:
@@ -143,12 +143,12 @@ def is_animation(image):
     return image.format in ANIMATIONS and getattr(image, "is_animated", False)
 
 
-def fitted(image, channels, size, resample, crop):
+def fit_image(image, channels, size, resample, crop):
     """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
     require(channels in (1, 3), "images are read with 1 channel (grey) or 3 (colour)", channels)
     size = height_width(size)
     image = flat(upright(image), "L" if channels == 1 else "RGB")
-    image = resized_image(image, size, resample, crop)
+    image = resize_image(image, size, resample, crop)
     return np.ascontiguousarray(np.asarray(image).reshape(*size, channels).transpose(2, 0, 1))
 
 
@@ -162,12 +162,12 @@ def upright(image):
     return image
 
 
-def resized_image(image, size, resample, crop):
-    """The part of a PIL image that is `shown`, in the size (H, W)."""
-    return image.resize(size[::-1], RESAMPLE.index(resample), shown(image.size, size, crop))
+def resize_image(image, size, resample, crop):
+    """The part of a PIL image in the `shown_box`, in the size (H, W)."""
+    return image.resize(size[::-1], RESAMPLE.index(resample), shown_box(image.size, size, crop))
 
 
-def shown(image_size, size, crop):
+def shown_box(image_size, size, crop):
     """The part of an image (left, top, right, bottom) that becomes `size` (H, W); of all of it if crop is None."""
     width, height = image_size
     if crop is None:

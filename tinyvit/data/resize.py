@@ -24,7 +24,7 @@ def resized(dataset, size, resample="bicubic", crop=1.0):
     """
     from PIL import Image
 
-    from tinyvit.data.images import MAX_THREADS, check_memory, height_width, resized_image
+    from tinyvit.data.images import MAX_THREADS, check_memory, height_width, resize_image
 
     images, size = dataset.images, height_width(size)
     if images.shape[-2:] == size:
@@ -37,7 +37,7 @@ def resized(dataset, size, resample="bicubic", crop=1.0):
 
     def run(first):
         for i in range(first, min(first + CHANNELS_AT_A_TIME, len(planes))):
-            result[i] = resized_image(Image.fromarray(planes[i].astype(new)), size, resample, crop)
+            result[i] = resize_image(Image.fromarray(planes[i].astype(new)), size, resample, crop)
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(run, range(0, len(planes), CHANNELS_AT_A_TIME)))

@@ -78,7 +78,7 @@ class BytePairTokenizer(Tokenizer):
 
     def __init__(self, path, context_length, vocab_size):
         self.context_length, self.start, self.end = context_length, vocab_size - 2, vocab_size - 1
-        self.tokenizer = loaded(path)
+        self.tokenizer = load_tokenizer(path)
         size = self.tokenizer.get_vocab_size()
         if size != vocab_size:
             raise ValueError(f"{path} has {size:,} tokens, and the model {vocab_size:,}")
@@ -96,7 +96,7 @@ def tokenizers_library():
     return tokenizers
 
 
-def loaded(path):
+def load_tokenizer(path):
     """The library's tokenizer in a tokenizer.json, without padding and truncation of its own."""
     library = tokenizers_library()
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyvit.data.images import MAX_THREADS, as_pixels, fitted, image_files, is_animation, opened, read_image
+from tinyvit.data.images import MAX_THREADS, as_pixels, fit_image, image_files, is_animation, read_image, read_opened
 
 
 def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
@@ -27,17 +27,17 @@ def read_video(path, channels, size, frames, *, resample="bicubic", crop=1.0):
     path, prepared = Path(path), dict(channels=channels, size=size, resample=resample, crop=crop)
     if path.is_dir():
         files = sorted((file for file in image_files(path) if file.parent == path), key=in_order)
-        return stacked(path, files, frames, partial(read_image, **prepared))
+        return stack_frames(path, files, frames, partial(read_image, **prepared))
 
     def read(image):
         def frame(number):
             image.seek(number)
-            return fitted(image, **prepared)
+            return fit_image(image, **prepared)
 
         image.load()  # raises if it is damaged
-        return stacked("it", range(image.n_frames if is_animation(image) else 1), frames, frame)
+        return stack_frames("it", range(image.n_frames if is_animation(image) else 1), frames, frame)
 
-    return opened(path, read, "a video")
+    return read_opened(path, read, "a video")
 
 
 def read_all(paths, threads=None, **options):
@@ -58,10 +58,10 @@ def read_all(paths, threads=None, **options):
 def as_video(video, frames, **options):
     """The frames of a video, a list of PIL images or uint8 arrays (H, W) or (H, W, C), or one array of them, as uint8
     (C, T, H, W), chosen as `read_video` does; ValueError for too few of them. options   as for `as_pixels`"""
-    return stacked("the video", list(video), frames, partial(as_pixels, **options))
+    return stack_frames("the video", list(video), frames, partial(as_pixels, **options))
 
 
-def stacked(name, video, frames, read):
+def stack_frames(name, video, frames, read):
     """`frames` of a sequence of frames, evenly chosen, each as `read` returns it: uint8 (C, T, H, W)."""
     if (count := len(video)) < frames:
         found = f"{count} frame{'s' * (count != 1)}"
@@ -94,4 +94,4 @@ def video_files(folder):
 def moves(path):
     """Whether an image file is an animation that can be read."""
     with suppress(ValueError):
-        return opened(path, is_animation, "an animation")
+        return read_opened(path, is_animation, "an animation")

@@ -73,9 +73,9 @@ def launched(how="auto"):
         return
     joining = nullcontext(ALONE)
     if how != "none" and (how != "auto" or rank_and_size()[1] > 1):
-        from tinyvit.training.distributed.ranks import joined
+        from tinyvit.training.distributed.ranks import join_ranks
 
-        joining = joined(how)
+        joining = join_ranks(how)
     try:
         with joining as _current:
             yield _current

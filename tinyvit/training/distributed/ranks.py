@@ -50,13 +50,13 @@ class Ranks(Alone):
         self.names = self.gather(f"rank {self.rank} (process {os.getpid()} on {socket.gethostname()})")
 
     def gather(self, value):
-        return self.noted(self.link.gather((self.own_stop.signal, time.perf_counter(), value)))
+        return self.note(self.link.gather((self.own_stop.signal, time.perf_counter(), value)))
 
     def results(self, value):
         """The values of all ranks, whose arrays stay on their device."""
-        return self.noted(self.link.results((self.own_stop.signal, time.perf_counter(), value)))
+        return self.note(self.link.results((self.own_stop.signal, time.perf_counter(), value)))
 
-    def noted(self, found):
+    def note(self, found):
         """The values of `found`, of which the signals and the first clock are noted."""
         if not self.agreed_stop:
             self.agreed_stop.signal = next((signal for signal, _, _ in found if signal is not None), None)
@@ -158,9 +158,9 @@ def check_cards(found, names):
 # -- beginning and end ----------------------------------------------------------------------------------------------
 
 @contextmanager
-def joined(how):
+def join_ranks(how):
     """The `Ranks` as `launched` says, or `ALONE`, until all ranks leave together."""
-    ranks = connected(how)
+    ranks = connect(how)
     if ranks is ALONE:
         yield ranks
         return
@@ -177,7 +177,7 @@ def joined(how):
 
 
 @cache
-def connected(how):
+def connect(how):
     """The `Ranks` as `launched` says, or `ALONE`."""
     rank, size = rank_and_size()
     try:
@@ -210,11 +210,11 @@ def leave(ranks, error):
         if error is not None and time.monotonic() > deadline:
             if not isinstance(error, EXPECTED):
                 traceback.print_exception(error, file=sys.__stderr__)
-            print(f"tinyvit: error: {ranks.names[ranks.rank]}: {told(error)}", file=sys.__stderr__, flush=True)
+            print(f"tinyvit: error: {ranks.names[ranks.rank]}: {describe(error)}", file=sys.__stderr__, flush=True)
             time.sleep(0.5)  # the launcher passes the line on, and then MPI's own
             ranks.mpi.MPI.COMM_WORLD.Abort(2)
         time.sleep(0.01)
-    texts = ranks.mpi.gather(error and told(error))
+    texts = ranks.mpi.gather(error and describe(error))
     if error is not None:
         raise error
     for name, text in zip(ranks.names, texts):
@@ -225,7 +225,7 @@ def leave(ranks, error):
 EXPECTED = ValueError, MemoryError, OSError, OverflowError, KeyboardInterrupt, SystemExit
 
 
-def told(error):
+def describe(error):
     """An error in a line."""
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return "interrupted"

@@ -84,7 +84,7 @@ class Diffusion(Task):
         least = np.log(np.concatenate([variance[1:2] if len(levels) > 1 else beta[:1], variance[1:]]))
         least, most, weight = (self.table(x, images)[t] for x in (least, np.log(beta), earlier**0.5 * beta))
         per_sample = (-1, 1, 1, 1)
-        noise, level = detached(output[:, :C], images.dtype), level.reshape(per_sample)
+        noise, level = detach(output[:, :C], images.dtype), level.reshape(per_sample)
         image = (noisy - ((1 - level) ** 0.5).astype(images.dtype) * noise) * (level**-0.5).astype(images.dtype)
         gap = (weight.reshape(per_sample) / (1 - level)).astype(images.dtype) * (images - image)
         low, high, half = self.pixels(images)
@@ -113,6 +113,6 @@ class Diffusion(Task):
         return output[:, : images.shape[1]], noise, cache
 
 
-def detached(x, dtype):
+def detach(x, dtype):
     """`x` as numbers through which no gradient goes: a complex step in it is dropped, too."""
     return F.cast(x.real if x.dtype.kind == "c" else x, dtype)
