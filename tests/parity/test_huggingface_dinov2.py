@@ -11,12 +11,7 @@ from torch_autograd import normal
 from transformers import (
     Dinov2Config as TheirConfig,
 )
-from transformers import (
-    Dinov2Model,
-    Dinov2WithRegistersConfig,
-    Dinov2WithRegistersModel,
-    ViTModel,
-)
+from transformers import Dinov2Model, Dinov2WithRegistersConfig, Dinov2WithRegistersModel, ViTModel
 from transformers import (
     ViTConfig as TheirViTConfig,
 )
