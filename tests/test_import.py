@@ -26,11 +26,9 @@ def loaded_by(code):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("code", [
-    "import tinyvit",
-    "from tinyvit import ViT, ViTConfig, create_model, functional, gradcheck",
     "import tinyvit.cli",
     "import tinyvit.bench.run, tinyvit.bench.table",
-    "import tinyvit as t; t.optim.AdamW, t.data.Loader, t.probe, t.training.train_step",
+    "import tinyvit as t; t.create_model, t.gradcheck, t.optim.AdamW, t.data.Loader, t.probe, t.training.train_step",
     "import tinyvit.interop",
     "import tinyvit; tinyvit.exercises.check('softmax', print)",
 ])  # fmt: skip

@@ -10,7 +10,6 @@ from itertools import product
 from tinyvit.levels import LEVELS, available, import_on_first_use, level, using
 
 import_on_first_use("tinyvit.kernels.fast", "fast", [("numpy", "float32")])
-import_on_first_use(
-    "tinyvit.kernels.in_numpy", "numpy", product(("numpy", "cupy"), ("float32", "float64", "complex128"))
-)
+IN_NUMPY = product(("numpy", "cupy"), ("float32", "float64", "complex128"))
+import_on_first_use("tinyvit.kernels.in_numpy", "numpy", IN_NUMPY)
 import_on_first_use("tinyvit.kernels.cuda", "numpy", product(["cupy"], ("float32", "bfloat16", "float16", "uint8")))
