@@ -15,7 +15,7 @@ def looked_up(table, name, kind):
 
 
 class Registry(dict):
-    """What modules have registered, by name.
+    """The objects that modules have registered, by name.
 
     kind      what has these names, for errors: "architecture"
     modules   name -> module that registers it, for those of the package

@@ -3,8 +3,7 @@
 from importlib import import_module
 
 from tinyvit.data.augment import Augmentation
-from tinyvit.data.choice import choose
-from tinyvit.data.dataset import Dataset, Split, hold_out
+from tinyvit.data.dataset import Dataset, Split, choose, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.loader import Loader
 from tinyvit.data.resize import resized
