@@ -28,8 +28,8 @@ from tinyvit import ViT, data, exercises, gradcheck, interop, optim, probe
 from tinyvit import functional as F
 from tinyvit.data import Augmentation
 from tinyvit.data.cache import cache_folder, kept
-from tinyvit.data.dataset import rows_of_each_class
 from tinyvit.data.cifar import CIFAR10
+from tinyvit.data.dataset import rows_of_each_class
 from tinyvit.functional import interpolation
 from tinyvit.functional.positions import sincos
 from tinyvit.probe.pictures import show_grid_of_grids
