@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tinyvit.files import (
-    create_path,
+    create,
     expand_path,
     hold_lock,
     identity,
@@ -73,7 +73,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_says_what_to_do(tmp_path, mo
 
 def test_a_folder_gets_its_name_once_it_is_complete_along_with_files_beside_it(tmp_path):
     (tmp_path / "plain").mkdir()
-    with create_path(tmp_path / "new" / "run") as place:
+    with create(tmp_path / "new" / "run") as place:
         place.mkdir()
         (place / "file").write_text("in it")
         (place.parent / "run.data").write_text("beside it")
@@ -84,7 +84,7 @@ def test_a_folder_gets_its_name_once_it_is_complete_along_with_files_beside_it(t
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failure_on_the_way_leaves_nothing(tmp_path, error):
-    with pytest.raises(error), create_path(tmp_path / "run") as place:
+    with pytest.raises(error), create(tmp_path / "run") as place:
         place.mkdir()
         (place / "file").write_text("half")
         raise error
@@ -93,7 +93,7 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path, error):
 
 def test_an_unwritable_path_is_named_as_it_was_given(tmp_path, monkeypatch):
     match = f"^{tmp_path / 'run'} can't be written: No such file or directory; nothing of it is left"
-    with pytest.raises(OSError, match=match), create_path(tmp_path / "run") as place:
+    with pytest.raises(OSError, match=match), create(tmp_path / "run") as place:
         (place / "file").write_text("in a folder that isn't there")
     assert not any(tmp_path.iterdir())
     monkeypatch.setattr("tinyvit.files.hidden_folder", raising(PermissionError(errno.EACCES, "Permission denied")))
@@ -105,9 +105,9 @@ def test_an_unwritable_path_is_named_as_it_was_given(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["run", "run.data"])
 def test_a_place_that_is_taken_is_refused_before_any_work_and_one_taken_meanwhile_at_the_end(tmp_path, name):
-    with pytest.raises(ValueError, match="already; choose another place$"), create_path(tmp_path):
+    with pytest.raises(ValueError, match="already; choose another place$"), create(tmp_path):
         pytest.fail("has begun")
-    with pytest.raises(ValueError, match=f"{name} is there already"), create_path(tmp_path / "run") as place:
+    with pytest.raises(ValueError, match=f"{name} is there already"), create(tmp_path / "run") as place:
         place.write_text("ours")
         (place.parent / "run.data").write_text("ours")
         (tmp_path / name).write_text("theirs")

@@ -82,7 +82,7 @@ def replace_file(path, advice=ADVICE):
 
 
 @contextmanager
-def create_path(path):
+def create(path):
     """A path in a hidden folder, at which a file or a folder is to be made; at the end it is moved to `path`.
 
     What is made beside it, under names that begin as its own does, comes along. Raises ValueError if there is something
@@ -152,8 +152,7 @@ def read_text(path):
     if not path.is_file():
         raise ValueError(f"{path} is not a file")
     if (size := path.stat().st_size) > MAX_TEXT_BYTES:
-        most = f"{MAX_TEXT_BYTES:,}"
-        raise ValueError(f"{path} has {size:,} bytes, expected at most {most}; it is damaged or another file")
+        raise ValueError(f"{path} has {size:,} bytes; at most {MAX_TEXT_BYTES:,} are read; it is damaged or wrong")
     return path.read_text(encoding="utf-8", errors="replace")
 
 

@@ -15,7 +15,7 @@ from strategies import images_for, laid_out, redrawn, seeds, vits
 from tinyvit import ViT, ViTConfig, cli
 from tinyvit import functional as F
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.files import create_path
+from tinyvit.files import create
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import Weights, onnx_model
 from tinyvit.interop.onnx_export import write_onnx
@@ -208,7 +208,7 @@ def test_weights_too_large_for_one_file_are_beside_it_and_run(tmp_path):
 
 def test_both_files_of_large_weights_appear_together(tmp_path):
     model, path = redrawn(ViT(SMALL, dtype="float64")), tmp_path / "vit.onnx"
-    with create_path(path) as place:
+    with create(path) as place:
         write_onnx(weights_of(model), place, one_file=0)
         assert not path.exists()
     assert {file.name for file in tmp_path.iterdir()} == {"vit.onnx", "vit.onnx.data"}

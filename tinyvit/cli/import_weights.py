@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 import tinyvit
 from tinyvit.data.tokenizers import from_vocabulary_and_merges
-from tinyvit.files import create_path, free_place
+from tinyvit.files import create, free_place
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import open_source
 from tinyvit.interop.folder import file_in, read_json
@@ -55,7 +55,7 @@ class Import:
         versions = {"tinyvit": tinyvit.__version__, "numpy": np.__version__}
         origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
                   "notes": list(weights.notes), "versions": versions}  # fmt: skip
-        with exit_on_signals(), create_path(out) as place:
+        with exit_on_signals(), create(out) as place:
             place.mkdir()
             folder = RunFolder(place)
             write_tensors(folder.model, weights.state)

@@ -15,15 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tinyvit.data import cifar_files
-from tinyvit.files import (
-    create_path,
-    expand_path,
-    hidden_folder,
-    hold_lock,
-    tidy,
-    verified_manifest,
-    write_with_manifest,
-)
+from tinyvit.files import create, expand_path, hidden_folder, hold_lock, tidy, verified_manifest, write_with_manifest
 from tinyvit.text import say, shorten
 
 MANIFEST = "manifest.json"  # with "source": an address, or "file: PATH"
@@ -85,7 +77,7 @@ def put(spec, root, rows, source):
     if folder.exists() and not (folder / MANIFEST).exists():
         raise ValueError(f"{folder} exists, and tinyvit didn't write it; remove it or choose another folder")
     shutil.rmtree(folder, ignore_errors=True)
-    with create_path(folder) as new:
+    with create(folder) as new:
         new.mkdir()
         write_with_manifest(new / MANIFEST, {name: rows[name] for name in spec.names}, {"source": source})
     return Kept(rows, folder, source)

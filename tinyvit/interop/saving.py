@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tinyvit.backend import to_numpy
-from tinyvit.files import create_path
+from tinyvit.files import create
 from tinyvit.interop.mappings import mapping_for
 from tinyvit.interop.names import check_weights
 from tinyvit.interop.onnx_export import write_onnx
@@ -32,7 +32,7 @@ def save(weights, path, format):
     check_path(path, format)
     weights = weights._replace(state={name: to_numpy(array) for name, array in weights.state.items()})
     check_weights(weights)
-    with create_path(path) as place:
+    with create(path) as place:
         if format == "onnx":
             write_onnx(weights, place)
             return
