@@ -116,8 +116,8 @@ def test_a_place_that_is_taken_is_refused_before_any_work_and_one_taken_meanwhil
 
 WRITE_UNTIL_KILLED = """
 import os, sys, pathlib
-from tinyvit.files import replacing
-with replacing(pathlib.Path(sys.argv[1])) as file:
+from tinyvit.files import replace_file
+with replace_file(pathlib.Path(sys.argv[1])) as file:
     file.write(b"half"); file.flush(); os.kill(os.getpid(), 9)
 """
 
