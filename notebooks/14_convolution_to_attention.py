@@ -202,6 +202,10 @@ assert difference < 1e-13
 #
 # The branch has no fork in it, so it is a `Chain`: parts with names, one after the other, and backwards the other way
 # round.
+#
+# $$y = f_n(\dots f_2(f_1(x))) \tag{Chain.forward}$$
+#
+# $$dx = f_1'[f_2'[\dots f_n'[dy]]] \tag{Chain.backward}$$
 
 # %%
 for what in (MBConv.__init__, MBConv.forward, MBConv.backward, Chain.forward, Chain.backward):

@@ -129,7 +129,7 @@ assert np.allclose(y, [0.6, 0.8]) and np.allclose(dx, [0.128, -0.096])
 # $$\begin{aligned}
 # h &= W_3\,g(W_2\,g(W_1 x)) \\
 # z &= W\,\frac{h}{\lVert h \rVert}
-# \end{aligned} \tag{DinoHead.forward}$$
+# \end{aligned}$$
 #
 # and from the bottom up, where $h_1, h_2$ go into the GELUs:
 #
@@ -138,7 +138,7 @@ assert np.allclose(y, [0.6, 0.8]) and np.allclose(dx, [0.128, -0.096])
 # dh_2 &= g'(h_2) \odot W_3^\top dh \\
 # dh_1 &= g'(h_1) \odot W_2^\top dh_2 \\
 # dx &= W_1^\top dh_1
-# \end{aligned} \tag{DinoHead.backward}$$
+# \end{aligned}$$
 #
 # The head is a `Chain`, whose `forward` and `backward` run its parts in order and in reverse (notebook 14).
 

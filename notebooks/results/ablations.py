@@ -38,7 +38,7 @@ class PostNormBlock(Block):
         m, c_mlp = self.mlp(x, ctx)
         m, c_drop2 = self.drop_path2(m, ctx)
         y, c_norm2 = self.norm2(x + m, ctx)
-        return y, BlockCache(c_norm1, c_attn, c_drop1, c_norm2, c_mlp, c_drop2, None)
+        return y, BlockCache(c_norm1, c_attn, c_drop1, c_norm2, c_mlp, c_drop2)
 
     def backward(self, dy, cache):
         dsum = self.norm2.backward(dy, cache.norm2)
