@@ -15,22 +15,22 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_259,
-    "tests": 27_713,
-    "tinyvit": 28_528,
-    "tinyvit/*": 1_225,
-    "tinyvit/bench": 961,
-    "tinyvit/cli": 1_366,
-    "tinyvit/data": 1_431,
-    "tinyvit/exercises": 3_119,
-    "tinyvit/functional": 2_299,
-    "tinyvit/interop": 1_443,
-    "tinyvit/kernels": 4_937,
-    "tinyvit/models": 2_893,
-    "tinyvit/nn": 1_591,
-    "tinyvit/optim": 377,
-    "tinyvit/probe": 2_897,
-    "tinyvit/training": 3_989,
+    "notebooks": 6_257,
+    "tests": 27_519,
+    "tinyvit": 27_491,
+    "tinyvit/*": 1_253,
+    "tinyvit/bench": 931,
+    "tinyvit/cli": 1_187,
+    "tinyvit/data": 1_416,
+    "tinyvit/exercises": 3_014,
+    "tinyvit/functional": 2_168,
+    "tinyvit/interop": 1_465,
+    "tinyvit/kernels": 4_584,
+    "tinyvit/models": 2_670,
+    "tinyvit/nn": 1_439,
+    "tinyvit/optim": 374,
+    "tinyvit/probe": 3_015,
+    "tinyvit/training": 3_975,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -57,7 +57,7 @@ class DinoHead(Chain):
     """Features (..., D) to a logit for each prototype (..., K), a cosine.
 
     Three linear layers with GELU between them, then a vector of length 1, whose cosines with the prototypes are the
-    logits. Appendix C, "Projection head". See notebooks/16.
+    logits. Appendix C, "Projection head". Derived in notebooks/16.
     """
 
     def __init__(self, dim, prototypes, hidden, bottleneck):
