@@ -65,7 +65,9 @@ def changed(array, dtype, layout, start, removed, new):
     """
     shape = (*array.shape[:start], *new, *array.shape[start + removed :])
     count = prod(shape)
-    if layout == "broadcast" or count > 1e7:  # takes no memory; a kernel that walks through it leaves what there is
+    # What is large takes no memory, and as nested lists it would take gigabytes. A kernel that walks through it leaves
+    # what there is.
+    if layout == "broadcast" or count > (1e4 if layout == "list" else 1e7):
         return np.broadcast_to(changed(array, dtype, "contiguous", 0, array.ndim, ()), shape)
     x = np.resize(array if array.size else np.ones(1), count).reshape(shape)
     x = np.zeros(shape, [("a", "f4")]) if dtype == "structured" else x.astype(dtype)
