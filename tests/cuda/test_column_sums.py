@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numbers_of import EPSILON, numbers, to
 
-from tinyvit.kernels.cuda.column_sums import AT_ONCE, MOST, add_column_sums
+from tinyvit.kernels.cuda.column_sums import MAX_BLOCKS, MAX_SINGLE_ROWS, add_column_sums
 
-ROWS = st.integers(0, 9) | st.sampled_from([AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE - 3])
+ROWS = st.integers(0, 9) | st.sampled_from([MAX_SINGLE_ROWS, MAX_SINGLE_ROWS + 1, 2 * MAX_SINGLE_ROWS - 3])
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
@@ -22,7 +22,7 @@ def test_column_sums_are_those_of_numpy_and_are_added_to_what_is_there(cupy, dty
 
 
 def test_sums_over_very_many_rows_keep_their_digits_and_leave_other_layouts_alone(cupy):
-    x = numbers(100 * MOST + 7, 5)
+    x = numbers(100 * MAX_BLOCKS + 7, 5)
     for total in (cupy.zeros((5, 2), "float32")[:, 0], cupy.zeros(5, "float64")):
         sums = add_column_sums(to(cupy, x), total)
         assert sums is not total and not total.get().any()

@@ -42,7 +42,8 @@ def checked(cupy, shapes, options, dtype, lie=lambda x: x, seed=0):
 @given(drawn=convolutions(), seed=st.integers(0, 99), most=st.sampled_from([1 << 24, 900, 1]),
        wide=st.sampled_from([1, 32]))  # fmt: skip
 def test_convolutions_and_their_backward_are_those_of_the_reference(cupy, dtype, drawn, seed, most, wide):
-    with mock.patch.multiple(conv, LEAST=most, MOST=most, WIDE=wide), mock.patch.object(depthwise, "SHARE", 300):
+    limits = mock.patch.multiple(conv, MIN_COLUMN_NUMBERS=most, MAX_COLUMN_NUMBERS=most, MIN_WIDE_PIXELS=wide)
+    with limits, mock.patch.object(depthwise, "SHARE", 300):
         checked(cupy, *drawn, dtype, seed=seed)
 
 

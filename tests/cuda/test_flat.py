@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numbers_of import numbers, to
 
 from tinyvit.functional.flat import move_average, squared_norm
-from tinyvit.kernels.cuda.flat import BLOCK, MOST
+from tinyvit.kernels.cuda.flat import BLOCK, MAX_BLOCKS
 
 SIZES = st.integers(0, 40) | st.sampled_from([1023, 1024, 1029, 5 * BLOCK])
 
@@ -19,7 +19,7 @@ def test_the_squared_norm_is_that_of_numpy(cupy, size, start, seed, scale):
 
 
 def test_a_norm_that_many_blocks_share_keeps_its_digits_and_shows_what_is_not_finite(cupy):
-    for size in (4 * BLOCK * MOST + 4 * BLOCK, BLOCK * MOST + 3):
+    for size in (4 * BLOCK * MAX_BLOCKS + 4 * BLOCK, BLOCK * MAX_BLOCKS + 3):
         x = numbers(size)
         np.testing.assert_allclose(squared_norm(to(cupy, x)).get(), (x * x).sum(), rtol=1e-6)
     for bad in (np.nan, np.inf):

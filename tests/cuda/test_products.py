@@ -98,7 +98,7 @@ def test_batches_with_one_common_stride_go_in_one_call_unless_they_are_too_many(
     )
     a, b = numbers(5, 2, 3, 4), numbers(5, 2, 4, 3, seed=1)
     for most in (65535, 4):
-        monkeypatch.setattr(products, "MOST_AT_ONCE", most)
+        monkeypatch.setattr(products, "MAX_BATCHES", most)
         products.plan_of.cache_clear()
         out = multiply_batches(to(cupy, a), to(cupy, b), cupy.empty((5, 2, 3, 3), "float32"))
         np.testing.assert_allclose(out.get(), a @ b, atol=1e-5)

@@ -71,7 +71,7 @@ def tables_in(block):
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_the_activations_of_tiled_attention_are_the_arrays_in_the_caches(positions, monkeypatch):
-    monkeypatch.setattr(attention, "TILED_FROM", 9)
+    monkeypatch.setattr(attention, "MIN_TILED_TOKENS", 9)
     model = ViT(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions))
     x = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32")
     _, cache = model(x)
@@ -82,7 +82,7 @@ def test_the_activations_of_tiled_attention_are_the_arrays_in_the_caches(positio
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("tiled_from", [1, 1024])
 def test_the_activations_with_recomputation_are_the_blocks_inputs_and_one_block(positions, tiled_from, monkeypatch):
-    monkeypatch.setattr(attention, "TILED_FROM", tiled_from)
+    monkeypatch.setattr(attention, "MIN_TILED_TOKENS", tiled_from)
     model = ViT(ViTConfig((8, 12), (4, 3), 2, 5, 24, 3, 2, positions=positions))
     x, weights = np.random.default_rng(0).standard_normal((3, 2, 8, 12)).astype("float32"), model.storage.data.base
     _, cache = model(x, Context(recompute=True))

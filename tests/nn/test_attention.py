@@ -15,7 +15,7 @@ from tinyvit.nn import Attention, attention
 def tiled_from(tokens):
     """Inside this block, attention is tiled from this many tokens on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "TILED_FROM", tokens)
+        patch.setattr(attention, "MIN_TILED_TOKENS", tokens)
         yield
 
 

@@ -101,7 +101,7 @@ def test_frozen_parameters_have_no_gradient_in_a_trace():
 def test_every_kernel_and_the_tiled_attention_give_the_same_attention_and_gradients(level, tiled_from, monkeypatch):
     model, images = model_and_images()
     expected = probe.trace(model, images, [0, 1, 2])
-    monkeypatch.setattr(nn_attention, "TILED_FROM", tiled_from)
+    monkeypatch.setattr(nn_attention, "MIN_TILED_TOKENS", tiled_from)
     model.to(dtype="float32")
     with kernels.using(level):
         got = probe.trace(model, images.astype("float32"), [0, 1, 2])

@@ -11,7 +11,7 @@ from tinyvit.arrays import Array, array_module
 from tinyvit.dispatch import backward_of, operation
 
 Schedule = Literal["linear", "cosine"]
-MOST = 0.999  # the largest β: more would leave nothing of an image in a single step
+MAX_BETA = 0.999  # the largest β: more would leave nothing of an image in a single step
 
 
 def noise_levels(schedule, steps):
@@ -33,7 +33,7 @@ def noise_levels(schedule, steps):
     else:
         f = np.cos((np.arange(steps + 1) / steps + 0.008) / 1.008 * np.pi / 2) ** 2
         betas = 1 - f[1:] / f[:-1]
-    return np.cumprod(1 - np.minimum(betas, MOST))
+    return np.cumprod(1 - np.minimum(betas, MAX_BETA))
 
 
 class AddNoiseCache(NamedTuple):

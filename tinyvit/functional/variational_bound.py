@@ -9,8 +9,8 @@ from tinyvit.arrays import Array, array_module
 from tinyvit.backend import erf
 from tinyvit.dispatch import backward_of, operation
 
-LEAST = 1e-12  # a less likely pixel counts as this likely, and gets no gradient
-MOST = 40.0    # how far log σ² may be from its lower limit before it counts as that far, and gets no gradient
+MIN_PROBABILITY = 1e-12  # a less likely pixel counts as this likely, and gets no gradient
+MAX_LOG_VARIANCE = 40.0  # above its lower limit: beyond it counts as this, and gets no gradient
 
 
 class VariationalBoundCache(NamedTuple):
@@ -50,8 +50,8 @@ def variational_bound(x, gap, least, most, first, half, ends):
     least, most, first = (z.reshape(per_sample) for z in (least, most, first))
     share = 0.5 * (most - least)
     beyond = (x + 1) * share
-    inside = (beyond.real > -MOST) & (beyond.real < MOST)
-    log_variance = least + xp.where(inside, beyond, xp.clip(beyond.real, -MOST, MOST))
+    inside = (beyond.real > -MAX_LOG_VARIANCE) & (beyond.real < MAX_LOG_VARIANCE)
+    log_variance = least + xp.where(inside, beyond, xp.clip(beyond.real, -MAX_LOG_VARIANCE, MAX_LOG_VARIANCE))
 
     ratio = (xp.exp(least) + gap * gap) * xp.exp(-log_variance)
     divergence, slope = 0.5 * (log_variance - least - 1 + ratio), 0.5 * (1 - ratio)
@@ -59,8 +59,8 @@ def variational_bound(x, gap, least, most, first, half, ends):
     scale, (darkest, brightest) = xp.exp(-0.5 * log_variance), ends
     above, below = scale * (gap + half), scale * (gap - half)
     upper, lower = xp.where(brightest, 1, normal_cdf(above)), xp.where(darkest, 0, normal_cdf(below))
-    likely = (upper - lower).real > LEAST
-    probability = xp.where(likely, upper - lower, LEAST)
+    likely = (upper - lower).real > MIN_PROBABILITY
+    probability = xp.where(likely, upper - lower, MIN_PROBABILITY)
     moved = xp.where(brightest, 0, above * density(above)) - xp.where(darkest, 0, below * density(below))
 
     loss = xp.where(first, -xp.log(probability), divergence)

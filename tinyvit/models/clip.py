@@ -14,7 +14,7 @@ from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
 from tinyvit.models.text_tower import TextTower, projection
-from tinyvit.models.vit_config import DEEPEST, Activation
+from tinyvit.models.vit_config import MAX_BLOCKS, Activation
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
 from tinyvit.nn.head import TokenPool
@@ -27,7 +27,7 @@ from tinyvit.nn.variables import Parameter
 from tinyvit.validation import NotNegative, Positive, PositiveInt, Sides, Width, Within, validate
 
 FIRST_LOGIT_SCALE = log(1 / 0.07)
-Depth = Annotated[int, Within(1, DEEPEST)]
+Depth = Annotated[int, Within(1, MAX_BLOCKS)]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tinyvit.arrays import array_module
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.models.registry import register, variant
-from tinyvit.models.vit_config import DEEPEST
+from tinyvit.models.vit_config import MAX_BLOCKS
 from tinyvit.nn import init
 from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.dit_block import DiTBlock, PlainNorm, columns, join, split
@@ -42,7 +42,7 @@ class DiTConfig:
     """Classes (K) that an image can be asked of."""
     embed_dim: Width = 384
     """Width of a token (D), a multiple of 4."""
-    depth: Annotated[int, Within(1, DEEPEST)] = 12
+    depth: Annotated[int, Within(1, MAX_BLOCKS)] = 12
     """Blocks (L)."""
     num_heads: PositiveInt = 6
     """Attention heads (H); they divide embed_dim."""

@@ -10,7 +10,7 @@ from tinyvit import functional as F
 from tinyvit.models.architecture import Architecture, as_input, image_shape
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import block_options
-from tinyvit.models.vit_config import DEEPEST
+from tinyvit.models.vit_config import MAX_BLOCKS
 from tinyvit.models.vivit import TubeletEmbed, ViViTConfig, image_state, positions_of
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
@@ -26,7 +26,7 @@ from tinyvit.validation import Within
 class FactorisedViViTConfig(ViViTConfig):
     """The shape of a ViViT with a factorised encoder. Raises ValueError for a shape that can't be built."""
 
-    temporal_depth: Annotated[int, Within(1, DEEPEST)] = 4
+    temporal_depth: Annotated[int, Within(1, MAX_BLOCKS)] = 4
     """Blocks of the temporal transformer; `depth` are those of the spatial one."""
 
 

@@ -12,7 +12,7 @@ Pooling = Literal["token", "avg"]
 Activation = Literal[tuple(ACTIVATIONS)]
 POSITIONS, POOLINGS = get_args(Positions), get_args(Pooling)
 POSITIONS_DIVIDE = {"learned_2d": 2, "sincos_1d": 2, "sincos_2d": 4, "sincos_3d": 6}  # divisors of embed_dim
-DEEPEST = 1000  # blocks: as many as anyone has trained; building more takes minutes before any memory is asked for
+MAX_BLOCKS = 1000  # as many as anyone has trained; building more takes minutes before any memory is asked for
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ViTConfig:
     """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     embed_dim: Width = 192
     """Width of a token (D)."""
-    depth: Annotated[int, Within(1, DEEPEST)] = 9
+    depth: Annotated[int, Within(1, MAX_BLOCKS)] = 9
     """Blocks (L)."""
     num_heads: PositiveInt = 12
     """Attention heads (H); they divide embed_dim."""

@@ -13,7 +13,7 @@ from tinyvit.nn.tree import tree
 
 # The number of tokens from which on attention is tiled. Computing the scores again in the backward then takes no longer
 # than moving them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
-TILED_FROM = 1024
+MIN_TILED_TOKENS = 1024
 
 
 class SelfAttentionCache(NamedTuple):
@@ -37,8 +37,8 @@ class Attention(Module):
     by their patch's position first; `Context.patches` gives another grid. A `bias` broadcasts to the scores
     (B, H, N, N): relative positions (H, N, N), a causal mask (N, N) of zeros and −∞, a padding mask (B, 1, 1, N). With
     one, `backward` returns (dx, dbias), and who made the bias passes dbias on; without, dx alone.
-    From TILED_FROM tokens on, memory grows linearly with them, except where probabilities are dropped (`attn_drop`, in
-    training): their mask is N×N, and so is the rest then.
+    From MIN_TILED_TOKENS on, memory grows linearly with the tokens, except where probabilities are dropped in training
+    (`attn_drop`): their mask is N×N, and so is the rest then.
     Vaswani et al. 2017, section 3.2.2; Dosovitskiy et al. 2021, eqs. 5–8. Derived in notebooks/04.
     """
 
@@ -65,7 +65,7 @@ class Attention(Module):
         key = ctx.key_for(self.path) if ctx and self.attn_drop else None
         if key is not None:
             heads, c_heads = F.attention_dropout(q, k, v, bias, rate=self.attn_drop, key=key)
-        elif x.shape[1] >= TILED_FROM:
+        elif x.shape[1] >= MIN_TILED_TOKENS:
             heads, c_heads = F.tiled_attention(q, k, v, bias)
         else:
             heads, c_heads = F.attention(q, k, v, bias)                               # (B, H, N, d)

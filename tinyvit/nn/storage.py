@@ -14,7 +14,7 @@ from tinyvit.backend import current, library, scope, scoped, to_device
 from tinyvit.functional.cast import cast
 from tinyvit.nn.precision import as_precision
 
-ALIGNMENT = 256  # bytes; what a GPU reads at once, and a multiple of every cache line
+ALIGNMENT_BYTES = 256  # bytes; what a GPU reads at once, and a multiple of every cache line
 
 NOTHING = nullcontext()
 
@@ -46,7 +46,7 @@ class Storage:
         self.parameters = sorted(parameters, key=lambda parameter: not parameter.decay)
         self.precision = as_precision(None, dtype, device) if precision is None else precision
         self.dtype, self.device = self.precision.dtype, device
-        step = ALIGNMENT // self.dtype.itemsize
+        step = ALIGNMENT_BYTES // self.dtype.itemsize
         size, self.offsets = 0, []
         for parameter in self.parameters:
             parameter.storage, parameter.offset = self, size
@@ -59,11 +59,11 @@ class Storage:
 
     def zeros(self):
         """A zeroed flat array laid out as this storage."""
-        xp, step = library(self.device), ALIGNMENT // self.dtype.itemsize
+        xp, step = library(self.device), ALIGNMENT_BYTES // self.dtype.itemsize
         with self.on_device():
             longer = xp.zeros(self.size + step, self.dtype)
         address = longer.__array_interface__["data"][0] if xp is np else longer.data.ptr
-        start = -address % ALIGNMENT // self.dtype.itemsize
+        start = -address % ALIGNMENT_BYTES // self.dtype.itemsize
         return longer[start : start + self.size]
 
     @property

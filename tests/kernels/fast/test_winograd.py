@@ -27,7 +27,7 @@ def test_images_and_batches_of_any_size_in_any_pieces(batch, channels, more, pad
     exact, cache = F.conv2d.reference(x.astype("float64"), weight.astype("float64"), None, 1, padding)
     (dy,) = drawn_arrays(seed + 1, exact.shape)
     gradients = F.conv2d_backward.reference(dy.astype("float64"), cache)
-    with mock.patch.multiple(winograd, LEAST=1, IMAGES=images, TILES=tiles):
+    with mock.patch.multiple(winograd, MIN_CHANNELS=1, IMAGES=images, TILES=tiles):
         assert winograd.fits(x, weight, cache.windows, 1) == (images <= batch)
         y, cache = F.conv2d(x, weight, None, 1, padding)
         dx, dweight = F.conv2d_backward(dy, cache)
@@ -44,8 +44,8 @@ def test_layers_as_they_are_taken_are_as_exact_as_columns(C, filters, side):
     gradients = F.conv2d_backward.reference(dy.astype("float64"), cache)
     assert winograd.fits(x, weight, cache.windows, 1)
     errors = []
-    for least in (winograd.LEAST, C + filters):
-        with mock.patch.object(winograd, "LEAST", least):
+    for least in (winograd.MIN_CHANNELS, C + filters):
+        with mock.patch.object(winograd, "MIN_CHANNELS", least):
             y, cache = F.conv2d(x, weight, None, 1, 1)
             results = y, *F.conv2d_backward(dy, cache)
         errors.append([abs(a - b).max() for a, b in zip(results, (exact, *gradients), strict=True)])

@@ -8,8 +8,8 @@ from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 
 SOURCE = Source("column_sums.cu", PACKED)
 BLOCK = 256  # threads: eight warps, as column_sums.cu has it
-AT_ONCE = 512  # rows that one block adds up alone
-MOST, LEAST = 256, 64  # blocks that share more rows than that, and rows of such a block
+MAX_SINGLE_ROWS = 512  # rows that one block adds up alone
+MAX_BLOCKS, MIN_BLOCK_ROWS = 256, 64  # blocks that share more rows than that, and rows of such a block
 
 
 def add_column_sums(rows, into=None):
@@ -22,10 +22,10 @@ def add_column_sums(rows, into=None):
     total = destination(into, D, xp)
     if total is None:
         return None
-    if R <= AT_ONCE:
-        launch(rows[None], [total], AT_ONCE, add=True)
+    if R <= MAX_SINGLE_ROWS:
+        launch(rows[None], [total], MAX_SINGLE_ROWS, add=True)
         return total
-    share = max(LEAST, blocks(R, MOST))
+    share = max(MIN_BLOCK_ROWS, blocks(R, MAX_BLOCKS))
     partial = xp.empty((1, blocks(R, share), D), "float32")
     launch(rows[None], partial, share, add=False)
     return add_sums_of_blocks(partial, [total])[0]
@@ -41,11 +41,11 @@ def add_partial_sums(rows, shape, into=None):
 def add_sums_of_blocks(partial, into):
     """The second stage for a first one in a kernel: the sums over the blocks of `partial` (count, blocks, D), float32.
 
-    One or two matrices of at most `AT_ONCE` blocks, and as many entries of `into`; returns a list.
+    One or two matrices of at most `MAX_SINGLE_ROWS` blocks, and as many entries of `into`; returns a list.
     """
     totals = [destination(goal, partial.shape[-1], array_module(partial)) for goal in into]
     if any(total is not None for total in totals):
-        launch(partial, totals, AT_ONCE, add=True)
+        launch(partial, totals, MAX_SINGLE_ROWS, add=True)
     return totals
 
 

@@ -1,8 +1,8 @@
 """Convolutions by cuBLAS: the columns of some images are filled, multiplied with the filters, and used again.
 
-What some images need besides x, y and their gradients is at most half of x and y together, or LEAST numbers, as far as
-a single image allows; no columns are kept for the backward. A convolution of 1 × 1 pixels is a product of the images
-as they are; a depthwise one has kernels of its own.
+The columns of some images have at most half of the numbers of x and y together, or MIN_COLUMN_NUMBERS, as far as a
+single image allows; none are kept for the backward. A convolution of 1 × 1 pixels is a product of the images as they
+are; a depthwise one has kernels of its own.
 """
 
 from math import prod
@@ -17,8 +17,8 @@ from tinyvit.kernels.cuda.through_float32 import up
 
 SOURCE = Source("conv.cu", TYPED)
 BLOCK = 256
-LEAST, MOST = 1 << 22, 1 << 24  # numbers that the columns may have in any case, and at most
-WIDE = 32                       # pixels from which on a product of each image alone is worth it
+MIN_COLUMN_NUMBERS, MAX_COLUMN_NUMBERS = 1 << 22, 1 << 24  # that the columns may have in any case, and at most
+MIN_WIDE_PIXELS = 32  # from which on a product of each image alone is worth it
 
 
 def conv2d_cuda(x, weight, bias=None, stride=1, padding=0, groups=1):
@@ -93,7 +93,7 @@ def is_depthwise(weight, groups):
 def is_pointwise(windows):
     """Whether a convolution is a product of the images as they are, of which each has enough pixels for one."""
     of_one = windows.kernel == windows.stride == (1, 1) and windows.padding == (0, 0)
-    return of_one and prod(windows.image) >= WIDE
+    return of_one and prod(windows.image) >= MIN_WIDE_PIXELS
 
 
 def in_groups(weight, groups):
@@ -108,7 +108,7 @@ def pieces(x, weight, windows, groups):
     """
     xp, pixels = array_module(x), prod(windows.grid)
     length, filters = x.shape[1] * prod(windows.kernel), len(weight)
-    allowed = min(MOST, max(LEAST, (x.size + len(x) * filters * pixels) // 2))
+    allowed = min(MAX_COLUMN_NUMBERS, max(MIN_COLUMN_NUMBERS, (x.size + len(x) * filters * pixels) // 2))
     images = max(1, allowed // ((length + filters) * pixels))
     images = max(1, blocks(len(x), max(1, blocks(len(x), images))))            # of equal size as far as possible
     columns, results = (xp.empty(side * images * pixels, x.dtype) for side in (length, filters))

@@ -6,14 +6,14 @@ from tinyvit.kernels.cuda.source import Source, blocks, contiguous, pack_of
 
 SOURCE = Source("flat.cu", [{"PACK": 1}, {"PACK": 4}])
 BLOCK = 256
-MOST = 1024    # blocks that share the sum
-LAST = 1024    # threads of the block that adds up theirs
+MAX_BLOCKS = 1024    # blocks that share the sum
+LAST_THREADS = 1024    # threads of the block that adds up theirs
 
 
 def squared_norm_cuda(x):
     xp, x = array_module(x), contiguous(x)
     pack = pack_of(x.size, x)
-    share = min(blocks(x.size, pack * BLOCK), MOST)
+    share = min(blocks(x.size, pack * BLOCK), MAX_BLOCKS)
     sums = xp.empty((share,), "float32")
     SOURCE.launch("sum_squares", share, BLOCK, x, sums, x.size, PACK=pack)
     return total_of(sums, pack)
@@ -22,7 +22,7 @@ def squared_norm_cuda(x):
 def total_of(sums, pack=1):
     """The sum of a few thousand numbers at most (n,), a scalar on the device, by the module compiled for this pack."""
     total = array_module(sums).zeros((), "float32")
-    SOURCE.launch("sum_of_sums", min(sums.size, 1), LAST, sums, total, sums.size, PACK=pack)
+    SOURCE.launch("sum_of_sums", min(sums.size, 1), LAST_THREADS, sums, total, sums.size, PACK=pack)
     return total
 
 

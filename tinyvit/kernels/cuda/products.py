@@ -26,7 +26,7 @@ from tinyvit.kernels.cuda.source import run
 AS_IT_IS, TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 WHOLE_SUMS = 16              # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 LARGEST_INT = 2**31 - 1      # sizes and leading dimensions are C's ints
-MOST_AT_ONCE = 65535         # batches: as many as a grid of blocks has in its third direction, on any version of cuBLAS
+MAX_BATCHES = 65535         # batches: as many as a grid of blocks has in its third direction, on any version of cuBLAS
 
 
 def multiply(a, b, out, alpha=1.0, beta=0.0):
@@ -140,9 +140,9 @@ def plan_of(cupy, *parts):
         shape = op_b, op_a, n, m, k
     loops, count, of_loop, of_batch = batches(arrays)
     calls = [
-        (*(i * loop + start * batch for loop, batch in zip(of_loop, of_batch)), min(MOST_AT_ONCE, count - start))
+        (*(i * loop + start * batch for loop, batch in zip(of_loop, of_batch)), min(MAX_BATCHES, count - start))
         for i in range(loops)
-        for start in range(0, count, MOST_AT_ONCE)
+        for start in range(0, count, MAX_BATCHES)
     ]
     parts = [
         (code, ld, stride // x.dtype.itemsize)[: 2 if len(x.shape) == 2 else 3]

@@ -30,8 +30,8 @@ from tinyvit.kernels.fast.exp import F, exp
 from tinyvit.kernels.fast.softmax import softmax_row
 
 SCORES = 1 << 18   # numbers in a tile: 1 MiB, of which the backward needs two
-FEWEST = 128       # queries in a tile; fewer make products too thin
-MOST = (1 << 31) - 1  # BLAS counts in 32 bits
+MIN_TILE_QUERIES = 128       # queries in a tile; fewer make products too thin
+MAX_BLAS_INT = (1 << 31) - 1  # BLAS counts in 32 bits
 ZERO, ONE, MASKED = F(0.0), F(1.0), F(-np.inf)
 ITEMSIZE = 4       # bytes
 QUERIES, KEYS, VALUES, RESULT = "B H Nq d", "B H Nk d", "B H Nk dv", "B H Nq dv"
@@ -203,13 +203,14 @@ def attend_backward(sgemm, dy, q, k, v, bias, sample, head, query, statistics, s
 
 def tile_for(Nq, Nk):
     """Queries in a tile."""
-    return min(Nq, max(FEWEST, SCORES // Nk))
+    return min(Nq, max(MIN_TILE_QUERIES, SCORES // Nk))
 
 
 def in_rows(x):
     """x (B, H, N, d) as BLAS wants it: the numbers of a row side by side, and its rows one after the other."""
     stride = x.strides[2]
-    fits = x.strides[3] == ITEMSIZE and ITEMSIZE * x.shape[3] <= stride <= ITEMSIZE * MOST and stride % ITEMSIZE == 0
+    fits = x.strides[3] == ITEMSIZE and stride % ITEMSIZE == 0
+    fits = fits and ITEMSIZE * x.shape[3] <= stride <= ITEMSIZE * MAX_BLAS_INT
     return x if fits and x.flags.aligned else x.copy()
 
 

@@ -9,7 +9,7 @@ from tinyvit.kernels.fast.exp import F, exp
 
 ZERO, ONE = F(0.0), F(1.0)
 ALL_BUT_SIGN, SIGN = np.int32(0x7FFFFFFF), np.int32(31)
-LEAST = np.int32(-0x80000000)
+MIN_INT32 = np.int32(-0x80000000)
 
 
 @inlined()
@@ -25,7 +25,7 @@ def softmax_row(x):
     In place: between two arrays that might be one, a loop would have to go number by number.
     """
     # As whole numbers, of which the largest is found by vector instructions; NaN is larger than all.
-    largest = LEAST
+    largest = MIN_INT32
     for j in range(x.size):
         largest = max(largest, ordered(as_bits(x[j])))
     m = as_float(ordered(largest))

@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyvit.kernels.fast.compiled import INDEX, INPUT, OUTPUT, array, as_contiguous, compiled
 
-LEAST = 32         # channels, and filters; with fewer, tiles take longer than their products save
+MIN_CHANNELS = 32         # channels, and filters; with fewer, tiles take longer than their products save
 IMAGES = 16        # in a piece at least: they are the innermost axis of tiles, so that instructions take several
 TILES = 512        # in a piece; fewer make products too thin
 NUMBERS = 1 << 20  # in the tiles of a piece and their results: 4 MiB, so that they stay in the cache
@@ -94,7 +94,7 @@ def results(m, first, y):
 def fits(x, weight, windows, groups):
     """Whether these kernels can compute a convolution, and are faster than columns."""
     alike = (windows.kernel, windows.stride, groups) == ((3, 3), (1, 1), 1)
-    return alike and len(x) >= IMAGES and min(weight.shape[:2]) >= LEAST
+    return alike and len(x) >= IMAGES and min(weight.shape[:2]) >= MIN_CHANNELS
 
 
 def pieces(count, grid, channels):
