@@ -12,12 +12,22 @@ from tinyvit.gradcheck import operation_cases
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 1.6e-2}  # of the largest number
 # How many of an operation's arrays are activations, if not all: the rest are parameters, and stay in float32 where they
 # only shift or scale.
-ACTIVATION_COUNTS = dict.fromkeys((
-    "linear", "layernorm", "prepend_token", "insert_tokens", "add_positions", "batch_norm", "batch_norm_running",
-    "group_norm", "conv2d",
-), 1) | dict.fromkeys((
-    "grid_positions", "resize_positions", "relative_bias", "standardize_weight", "standardize_weight_original",
-), 0)  # fmt: skip
+ACTIVATION_COUNTS = {
+    "linear": 1,
+    "layernorm": 1,
+    "prepend_token": 1,
+    "insert_tokens": 1,
+    "add_positions": 1,
+    "batch_norm": 1,
+    "batch_norm_running": 1,
+    "group_norm": 1,
+    "conv2d": 1,
+    "grid_positions": 0,
+    "resize_positions": 0,
+    "relative_bias": 0,
+    "standardize_weight": 0,
+    "standardize_weight_original": 0,
+}
 MATRIX_ARGUMENTS = {"linear": (1,), "conv2d": (1,)}  # parameters that are multiplied with
 
 
