@@ -17,8 +17,8 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_257,
     "tests": 27_520,
-    "tinyvit": 27_502,
-    "tinyvit/*": 1_253,
+    "tinyvit": 27_501,
+    "tinyvit/*": 1_254,
     "tinyvit/bench": 941,
     "tinyvit/cli": 1_187,
     "tinyvit/data": 1_416,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_439,
     "tinyvit/optim": 374,
     "tinyvit/probe": 3_015,
-    "tinyvit/training": 3_975,
+    "tinyvit/training": 3_973,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -88,7 +88,7 @@ def physical_memory():
 
 
 def expect_memory(needed, what, advice=""):
-    """Raise ValueError, which says `what` needs them, if this machine has fewer than `needed` bytes of memory."""
+    """Raise ValueError if this machine has fewer than `needed` bytes of memory; `what` starts the message."""
     memory = physical_memory()
     if memory is not None and needed > memory:
         raise ValueError(f"{what} {needed / 2**30:.1f} GiB, but this machine has {memory / 2**30:.1f}{advice}")

@@ -100,8 +100,7 @@ def available():
 
 
 def import_on_first_use(module, level, kinds):
-    """Have a module, which registers kernels, imported when a level's kernel for an array of these kinds is first
-    looked for."""
+    """Import a module, which registers kernels of a level, when an array of one of these kinds is first used."""
     for one in kinds:
         _modules.setdefault((level, one), []).append(module)
 

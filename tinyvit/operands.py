@@ -50,7 +50,7 @@ def as_gradient(name, dy, expected, convert):
             got = f"{len(dy)} entries" if isinstance(dy, tuple) else type(dy).__name__
             raise ValueError(f"{name}: expected dy as a tuple of {len(expected)} arrays, got {got}")
         checked = tuple(as_gradient(name, *pair, convert) for pair in zip(dy, expected))
-        return dy if all(map(is_, checked, dy)) else checked
+        return dy if all(map(is_, checked, dy)) else (*checked, *dy[len(checked) :])
     dy = dy.item() if isinstance(dy, np.generic) else dy
     if isinstance(dy, (int, float, complex)) and expected == ():
         return dy

@@ -1,4 +1,4 @@
-"""Things by name: what an unknown name is told, and classes whose module is imported when they are named."""
+"""Registries of names, whose modules are imported on first use."""
 
 from importlib import import_module
 
@@ -29,7 +29,8 @@ class Registry(dict):
         is the class, or a tuple of it and what else is given."""
 
         def decorate(cls):
-            if name in self:
+            own = self.modules.get(name)  # which may be imported again after an error
+            if (name in self or own) and cls.__module__ != own:
                 raise ValueError(f"the {self.kind} {name!r} is registered already")
             self[name] = (cls, *more) if more else cls
             cls.name = name

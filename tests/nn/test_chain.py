@@ -3,7 +3,7 @@ from strategies import redrawn
 
 from tinyvit import functional as F
 from tinyvit import gradcheck, nn
-from tinyvit.nn.chain import Branch, Chain, Operation
+from tinyvit.nn.chain import Chain, Operation, TransparentChain
 
 RNG = np.random.default_rng(0)
 
@@ -28,7 +28,7 @@ def test_an_empty_chain_returns_its_input():
 def test_the_parts_of_a_branch_are_named_as_those_of_the_module_that_has_it():
     class Residual(nn.Module):
         def __init__(self):
-            self.branch, self.other = Branch(fc=nn.Linear(2, 3)), Chain(fc=nn.Linear(2, 3))
+            self.branch, self.other = TransparentChain(fc=nn.Linear(2, 3)), Chain(fc=nn.Linear(2, 3))
 
     model = Residual().materialize()
     names = [name for name, _ in model.named_parameters()]

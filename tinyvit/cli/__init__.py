@@ -84,7 +84,7 @@ def main(argv=None):
 
 
 def error_line(error):
-    """The line that tells an error to whoever gave the command."""
+    """The error message as one line for the user."""
     if isinstance(error, MemoryError):
         told = str(error).startswith("too little memory")  # with what would fit
         why = f" ({error})" if str(error) else ""

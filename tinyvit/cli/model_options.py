@@ -75,8 +75,8 @@ def computing(trained, options):
     """A computation with a trained model, shared by the processes that mpiexec or srun has started, if it has; gives
     their `Ranks`. The model goes to the card of its rank.
 
-    NaN and infinite results are reported by who meets them, not warned of. If the command succeeds, one line on stderr
-    says why no GPU was used.
+    NaN and infinite results are reported where they are found, without a warning. If the command succeeds, one line on
+    stderr says why no GPU was used.
     """
     import numpy as np
 

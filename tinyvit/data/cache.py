@@ -48,7 +48,7 @@ def obtain(spec, root):
 
 
 def take_over(spec, path, root):
-    """Copy the data set from a file or folder that one has into `root`, once all of it has been read and checked."""
+    """Copy the data set from a local file or folder into `root`, after all of it was read and checked."""
     rows = cifar_files.read(spec, path)
     with filling(root):
         return put(spec, root, rows, f"file: {os.path.realpath(path)}")

@@ -1,6 +1,6 @@
 """Faster implementations of operations, each with the signature of its reference implementation in `functional/`.
 
-The kernels of a level are imported, and so registered, when an array of a kind that they are for first comes to it.
+The kernels of a level are imported, and so registered, when the first array of their kind is used.
 `with tinyvit.kernels.using("numpy"):` chooses a level, see `levels.py`. Every kernel is tested against the reference
 implementation.
 """

@@ -13,7 +13,7 @@ from tinyvit.models.convnet import ConvNet, Stage, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth, ResidualBlock
 from tinyvit.nn import init
-from tinyvit.nn.chain import Branch, Chain, Operation
+from tinyvit.nn.chain import Chain, Operation, TransparentChain
 from tinyvit.nn.conv import StandardizedConv2d, pad_same
 from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.module import Module
@@ -140,7 +140,7 @@ class PreActivationBlock(Module):
     def __init__(self, config, in_chans, width, stride, changes):
         self.downsample = Chain(conv=conv(config, in_chans, 4 * width, 1, stride)) if changes else None
         self.norm1 = norm(config, in_chans)
-        self.branch = Branch(
+        self.branch = TransparentChain(
             conv1=conv(config, in_chans, width, 1),
             norm2=norm(config, width),
             relu2=Operation(F.relu),
@@ -175,7 +175,7 @@ class PostActivationBlock(ResidualBlock):
                 conv=conv(config, in_chans, 4 * width, 1, stride),
                 norm=norm(config, 4 * width),
             )
-        self.branch = Branch(
+        self.branch = TransparentChain(
             conv1=conv(config, in_chans, width, 1),
             norm1=norm(config, width),
             relu1=Operation(F.relu),
@@ -215,7 +215,7 @@ class BiT(ConvNet):
         self.trunk.transparent = True
         self.last = None
         if config.preactivation:
-            self.last = Branch(norm=norm(config, config.out_chans), relu=Operation(F.relu))
+            self.last = TransparentChain(norm=norm(config, config.out_chans), relu=Operation(F.relu))
         self.pool = MapPool()
         self.head = fc_head(config.out_chans, config.num_classes)
         self.materialize(seed, dtype, device, precision)

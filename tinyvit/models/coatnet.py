@@ -19,7 +19,7 @@ from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.layers import DropPath, Identity, LayerNorm
-from tinyvit.nn.mbconv import Halve, MBConv, Shortcut
+from tinyvit.nn.mbconv import HalvingPool, MBConv, Shortcut
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.relative_attention import RelativeAttention
@@ -149,7 +149,7 @@ class RelativeBlock(Module):
     def __init__(self, config, in_chans, out_chans, stride, drop_path, grid):
         self.shortcut = Shortcut(in_chans, out_chans, stride)
         self.norm1 = MapNorm(in_chans, config.norm_eps)
-        self.pool = Halve() if stride == 2 else Identity()
+        self.pool = HalvingPool() if stride == 2 else Identity()
         self.attn = RelativeAttention(in_chans, out_chans, out_chans // config.head_dim, grid)
         self.drop_path1 = DropPath(drop_path)
         self.norm2 = LayerNorm(out_chans, config.norm_eps)

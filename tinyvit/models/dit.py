@@ -1,4 +1,4 @@
-"""DiT: a transformer that says which noise is in an image, given how much there is and what the image is of.
+"""DiT: a transformer that predicts the noise in an image from its noise level and class.
 
 Peebles & Xie 2023, "Scalable diffusion models with transformers". Parameters have the names of the paper's code.
 """

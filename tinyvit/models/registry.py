@@ -25,8 +25,7 @@ def variant(name, architecture, **fields):
 def variants(name=""):
     """(architecture, fields) of all models, by their names.
 
-    name   of a model: only as many architectures are imported as it takes to find it, first those whose own name is a
-           part of it
+    name   of a model: architectures are imported until it is found, first those whose own name is a part of it
     """
     for architecture in sorted(CLASSES, key=lambda own: own not in str(name)):
         if name not in VARIANTS:

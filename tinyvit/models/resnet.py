@@ -12,7 +12,7 @@ from tinyvit.models.architecture import as_input
 from tinyvit.models.convnet import ConvNet, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
-from tinyvit.nn.chain import Branch, Chain, Operation
+from tinyvit.nn.chain import Chain, Operation, TransparentChain
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
@@ -128,7 +128,7 @@ class BasicBlock(ResidualBlock):
     expansion = 1
 
     def __init__(self, in_chans, width, stride=1):
-        self.branch = Branch(
+        self.branch = TransparentChain(
             conv1=Conv2d(in_chans, width, 3, stride),
             bn1=BatchNorm2d(width),
             relu1=Operation(F.relu),
@@ -147,7 +147,7 @@ class Bottleneck(ResidualBlock):
     expansion = 4
 
     def __init__(self, in_chans, width, stride=1):
-        self.branch = Branch(
+        self.branch = TransparentChain(
             conv1=Conv2d(in_chans, width, 1),
             bn1=BatchNorm2d(width),
             relu1=Operation(F.relu),

@@ -29,16 +29,16 @@ class SelfAttentionCache(NamedTuple):
 
 
 class Attention(Module):
-    """Every token takes from all tokens, in H ways at once:
+    """Multi-head self-attention: each token attends to all tokens, in H ways at once:
 
         q, k, v = x W_qkvᵀ   headₕ = attention(qₕ, kₕ, vₕ, biasₕ)   y = [head₁ … head_H] W_projᵀ
 
     x and y are (B, N, D), a head is d = D/H wide. With `rope_grid` (rows, columns) queries and keys are rotated
     by their patch's position first; `Context.patches` gives another grid. A `bias` broadcasts to the scores
     (B, H, N, N): relative positions (H, N, N), a causal mask (N, N) of zeros and −∞, a padding mask (B, 1, 1, N). With
-    one, `backward` returns (dx, dbias), and who made the bias passes dbias on; without, dx alone.
+    one, `backward` returns (dx, dbias), and the caller passes dbias on; without, dx alone.
     From MIN_TILED_TOKENS on, memory grows linearly with the tokens, except where probabilities are dropped in training
-    (`attn_drop`): their mask is N×N, and so is the rest then.
+    (`attn_drop`): their mask is N×N, and memory quadratic.
     Vaswani et al. 2017, section 3.2.2; Dosovitskiy et al. 2021, eqs. 5–8. Derived in notebooks/04.
     """
 

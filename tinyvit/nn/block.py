@@ -13,9 +13,9 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
 
 ACTIVATIONS = {
-    "gelu": (F.gelu, F.gelu_backward),
-    "gelu_tanh": (F.gelu_tanh, F.gelu_tanh_backward),
-    "quick_gelu": (F.quick_gelu, F.quick_gelu_backward),
+    "gelu": F.gelu,
+    "gelu_tanh": F.gelu_tanh,
+    "quick_gelu": F.quick_gelu,
 }
 
 
@@ -37,7 +37,7 @@ class Mlp(Module):
 
     def __init__(self, dim, hidden, activation="gelu", drop=0.0):
         self.fc1 = Linear(dim, hidden, bias_init=init.normal(1e-6))
-        self.act, self.act_backward = ACTIVATIONS[activation]
+        self.act = ACTIVATIONS[activation]
         self.drop1 = Dropout(drop)
         self.fc2 = Linear(hidden, dim, bias_init=init.normal(1e-6))
         self.drop2 = Dropout(drop)
@@ -54,7 +54,7 @@ class Mlp(Module):
         dy = self.drop2.backward(dy, cache.drop2)
         dh = self.fc2.backward(dy, cache.fc2)
         dh = self.drop1.backward(dh, cache.drop1)
-        dh = self.act_backward(dh, cache.act)
+        dh = self.act.backward(dh, cache.act)
         return self.fc1.backward(dh, cache.fc1)
 
 

@@ -33,8 +33,8 @@ class Chain(Module):
         return dy
 
 
-class Branch(Chain):
-    """A chain whose parts are named as if they were those of the module that has it."""
+class TransparentChain(Chain):
+    """A chain that adds no level to its parts' names: they are those of the module that has it."""
 
     transparent = True
 

@@ -38,8 +38,8 @@ class Conv2d(Module):
 
 
 STANDARDIZE = {
-    "variance": (F.standardize_weight, F.standardize_weight_backward),
-    "deviation": (F.standardize_weight_original, F.standardize_weight_original_backward),
+    "variance": F.standardize_weight,
+    "deviation": F.standardize_weight_original,
 }
 
 
@@ -66,7 +66,7 @@ class StandardizedConv2d(Conv2d):
         self.same = padding == "same"
         padding = 0 if self.same else padding
         super().__init__(in_chans, out_chans, kernel_size, stride, padding, weight_init=weight_init)
-        self.standardize, self.standardize_backward = STANDARDIZE[epsilon]
+        self.standardize = STANDARDIZE[epsilon]
         self.eps = eps
 
     def forward(self, x, ctx=None):
@@ -80,7 +80,7 @@ class StandardizedConv2d(Conv2d):
             inputs, into = self.weight.storage.grads.wants_input_of(self), (False,) if dweight is False else None
             dx, dstandardized = F.conv2d_backward(dy, cache.conv, into=into, inputs=inputs)
             if dweight is not False:
-                self.standardize_backward(dstandardized, cache.standardize, into=(dweight,))
+                self.standardize.backward(dstandardized, cache.standardize, into=(dweight,))
         return F.zero_pad2d_backward(dx, cache.pad) if self.same and inputs else dx
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.nn import init
-from tinyvit.nn.chain import Branch, Chain, Operation
+from tinyvit.nn.chain import Chain, Operation, TransparentChain
 from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.layers import DropPath, Linear
 from tinyvit.nn.module import Module
@@ -17,22 +17,22 @@ def depthwise_init(kernel_size):
     return init.normal((2 / kernel_size**2) ** 0.5)
 
 
-class Halve(Module):
+class HalvingPoolCache(NamedTuple):
+    pad: Any
+    pool: Any
+
+
+class HalvingPool(Module):
     """The mean of each 2×2 of feature maps (B, C, H, W); an odd side is padded by zeros, which count."""
 
     def forward(self, x, ctx=None):
         height, width = x.shape[2:]
         x, c_pad = F.zero_pad2d(x, (0, height % 2, 0, width % 2))
         x, c_pool = F.avg_pool2d(x, 2)
-        return x, HalveCache(c_pad, c_pool)
+        return x, HalvingPoolCache(c_pad, c_pool)
 
     def backward(self, dy, cache):
         return F.zero_pad2d_backward(F.avg_pool2d_backward(dy, cache.pool), cache.pad)
-
-
-class HalveCache(NamedTuple):
-    pad: Any
-    pool: Any
 
 
 class Shortcut(Chain):
@@ -40,7 +40,7 @@ class Shortcut(Chain):
     it changes the channels."""
 
     def __init__(self, in_chans, out_chans, stride):
-        self.pool = Halve() if stride == 2 else None
+        self.pool = HalvingPool() if stride == 2 else None
         self.expand = Conv2d(in_chans, out_chans, 1, bias=True) if in_chans != out_chans else None
 
 
@@ -58,7 +58,7 @@ class SqueezeExcite(Module):
     """
 
     def __init__(self, dim, hidden):
-        self.gate = Branch(
+        self.gate = TransparentChain(
             pool=Operation(F.global_avg_pool2d),                               # (B, C)
             fc1=Linear(dim, hidden),
             act=Operation(F.silu),
@@ -95,7 +95,7 @@ class MBConv(Module):
 
     def __init__(self, in_chans, out_chans, hidden, squeezed, stride=1, drop_path=0.0):
         self.shortcut = Shortcut(in_chans, out_chans, stride)
-        self.branch = Branch(
+        self.branch = TransparentChain(
             pre_norm=BatchNorm2d(in_chans),
             conv1_1x1=Conv2d(in_chans, hidden, 1),
             norm1=BatchNorm2d(hidden),

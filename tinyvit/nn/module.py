@@ -60,7 +60,7 @@ class Module:
         return output, cache
 
     def report(self, output, cache, ctx):
-        """The cache, unless the context wants none, after the context's observer was told the output."""
+        """Report the output to the context's observer; returns the cache if the context keeps caches."""
         if ctx is not None and ctx.observer is not None:
             ctx.observer.value(self.path, output)
         if ctx is None or ctx.keep_caches:

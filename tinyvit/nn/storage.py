@@ -14,7 +14,7 @@ from tinyvit.backend import current, library, scope, scoped, to_device
 from tinyvit.functional.cast import cast
 from tinyvit.nn.precision import as_precision
 
-ALIGNMENT_BYTES = 256  # bytes; what a GPU reads at once, and a multiple of every cache line
+ALIGNMENT_BYTES = 256  # what a GPU reads at once, and a multiple of every cache line
 
 NOTHING = nullcontext()
 

@@ -22,7 +22,7 @@ def forwards(model, dataset):
 def in_parts(function, model, images, threads=None):
     """function(images) of a batch, arrays with one row per image, computed in parts by several threads.
 
-    NumPy warns of no overflow in it: who uses the result looks whether it is finite.
+    NumPy's overflow warnings are off; the caller checks for NaN and infinity.
 
     Inside `Ranks.sharing` each rank computes its part of the batch, and all get all of it.
     """

@@ -21,7 +21,7 @@ class Meeting:
         self.condition = Condition()
 
     def exchange(self, part, value):
-        """The values of all parts, by the value of part number `part`, which waits for those of the others.
+        """Contribute the value of part number `part`, wait for the others, and return the values of all parts.
 
         Raises BrokenExchange if another part has ended.
         """
@@ -41,7 +41,7 @@ class Meeting:
             return self.found  # nobody completes the next exchange before all parts have taken this
 
     def signal_end_after(self, function):
-        """`function` of a part, after whose end no other part waits for a value of it."""
+        """Wrap the function of a part so that other parts stop waiting when it ends."""
 
         def run(*arguments):
             try:

@@ -53,7 +53,7 @@ def prepared_mallopt():
 
 
 def give_back_freed_memory():
-    """Let the system have again what this process has freed: at the end of a training, say."""
+    """Return the memory that this process has freed to the system, at the end of a training, say."""
     trim = glibc_function("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))
@@ -64,7 +64,7 @@ def glibc_function(name):
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
-# -- how much there is ------------------------------------------------------------------------------------------------
+# -- available memory -------------------------------------------------------------------------------------------------
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")

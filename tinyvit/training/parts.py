@@ -15,11 +15,11 @@ from tinyvit.training.threads import map_threads, slices, thread_state, threads_
 
 
 class BatchParts:
-    """The division of a batch; `train_step` describes the arguments.
+    """How a batch is split; `train_step` describes the arguments.
 
     batch     its arrays by name
     slices    of the parts that are computed at the same time
-    meeting   the `Meeting` in which they exchange values, or None
+    meeting   the `Meeting` in which they exchange statistics, or None
     """
 
     def __init__(self, model, objective, images, targets, ctx, accumulate, threads, part):
@@ -73,7 +73,8 @@ class BatchParts:
 
 
 def named_arrays(images, targets, objective, device):
-    """The batch as a dict of named arrays, those of a list on the device; ValueError unless a dict stands alone."""
+    """The batch as a dict of named arrays, those of a list on the device; ValueError if a dict comes with
+    targets or without an objective."""
     if not isinstance(images, Mapping):
         images = images if hasattr(images, "dtype") else to_device(images, device)
         return {"images": images, "targets": array_module(images).asarray(targets)}

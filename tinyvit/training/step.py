@@ -35,8 +35,8 @@ def train_step(
     model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, clip_each=None, accumulate=1,
     threads=None, part=None, replay=None,
 ):
-    """Gradients of the mean loss over the batch, each parameter's clipped to `clip_each` and then all together to
-    `clip_norm`, and one step of the optimizer.
+    """Compute the gradients of the mean loss over the batch, clip them, each parameter's to `clip_each` and then all
+    together to `clip_norm`, and take one step of the optimizer.
 
     If the loss or the gradient is NaN or infinite, no step is taken: nothing changes but the gradients. On a CPU the
     process keeps the memory of a step for the next one. On a GPU nothing waits for it, and a model that computes in
@@ -59,9 +59,9 @@ def train_step(
                  to run for the same number, and equal up to rounding for any other; batch norm, too, takes the
                  statistics of the whole batch. Of more parts than there are cores only as many run at once, with batch
                  norm all of them
-    part         which part of the batch this is, a `distributed.Part`, where other ranks have the rest: gradients, loss
-                 and metrics are those of all of it. An objective that mixes samples then must gather what it needs of
-                 them, by `F.gather_batch(x, ctx.join)`
+    part         the `distributed.ranks.Part` of the batch that this is, where other ranks have the rest: gradients,
+                 loss and metrics are those of all of it. An objective that mixes samples then must gather what it
+                 needs of them, by `F.gather_batch(x, ctx.join)`
     replay       on a GPU, (function, batch, ctx) -> result in place of function(batch, ctx), such as `run` of
                  `cuda_graph.StepGraphs`, for all but the optimizer's part of the step. Between two steps only the
                  numbers in the model may then change, and not what is frozen. Not where other ranks have a part

@@ -66,7 +66,7 @@ def concurrent_threads(threads):
 
 
 def threads_for(images, threads=None):
-    """The number of threads to split a batch over: as told, else as many cores as there is work for."""
+    """The number of threads to split a batch over: `threads` if given, otherwise as many cores as there is work for."""
     if array_module(images) is not np:
         return 1
     count = thread_count(threads)
@@ -99,12 +99,10 @@ def workers(count, threads, device="cpu", meeting=None):
         return
     threads = concurrent_threads(threads)
     with pool_lock, blas_threads(threads if count == 1 else 1):
-        if count > 1 and (exchanging or threads > 1):
-            yield partial(map_in_pool, count if exchanging else threads, meeting)
-            return
+        in_pool = count > 1 and (exchanging or threads > 1)
         thread_state.in_worker = True
         try:
-            yield map
+            yield partial(map_in_pool, count if exchanging else threads, meeting) if in_pool else map
         finally:
             thread_state.in_worker = False
 

@@ -23,7 +23,7 @@ from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision
 from tinyvit.training.config import check_device_options
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
-from tinyvit.training.distributed import ALONE
+from tinyvit.training.distributed import SINGLE_PROCESS
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.memory import available_memory
 from tinyvit.training.memory_needs import MEASURED_BYTES, is_ample, needs_of_step, needs_of_weights, require_memory
@@ -49,13 +49,13 @@ class Trainer:
     sums                 over the current epoch of the loss, the task's metrics, and the steps, on the device
 
     fresh   whether to load the weights that config.init names; False if `restore` follows
-    ranks   `distributed.Ranks` that each train a part of every batch, or `ALONE`
+    ranks   `distributed.ranks.Ranks` that each train a part of every batch, or `SINGLE_PROCESS`
 
     Raises ValueError for data that can't be read or don't fit the model, for weights that can't be taken over, and for
     TensorBoard where tensorboardX is not installed; OutOfMemory where a step surely needs more memory than there is.
     """
 
-    def __init__(self, config, fresh=True, ranks=ALONE):
+    def __init__(self, config, fresh=True, ranks=SINGLE_PROCESS):
         config, self.ranks = with_absolute_paths(config), ranks
         self.split = load_split(config)
         if task_class(config.task).needs_classes and (config.dataset == "folder" or config.classes or config.init.run):

@@ -1,4 +1,4 @@
-"""Zero-shot classification: images by the texts that they are most like.
+"""Zero-shot classification: each image by its most similar text.
 
 Radford et al. 2021, "Learning transferable visual models from natural language supervision", section 3.1.
 """

@@ -9,7 +9,7 @@ from tinyvit.kernels.cuda.source import PACKED, Source, blocks, pack_of, type_of
 SOURCE = Source("column_sums.cu", PACKED)
 BLOCK = 256  # threads: eight warps, as column_sums.cu has it
 MAX_SINGLE_ROWS = 512  # rows that one block adds up alone
-MAX_BLOCKS, MIN_BLOCK_ROWS = 256, 64  # blocks that share more rows than that, and rows of such a block
+MAX_BLOCKS, MIN_BLOCK_ROWS = 256, 64  # blocks that share more rows, and rows of such a block
 
 
 def add_column_sums(rows, into=None):

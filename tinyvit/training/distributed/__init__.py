@@ -1,6 +1,6 @@
 """A training in one process, or in several that train one model: MPI on CPUs, NCCL between GPUs.
 
-What it takes with several, in `ranks`, is imported where there are several.
+`ranks`, which several processes need, is imported only then.
 """
 
 import time
@@ -13,7 +13,7 @@ from tinyvit.launcher import rank_and_size
 shared_by = ContextVar("tinyvit.ranks", default=None)  # the Ranks that share forwards here, or None
 
 
-class Alone:
+class SingleProcess:
     """A training in one process."""
 
     rank, size, leads = 0, 1, True
@@ -52,7 +52,7 @@ class Alone:
         yield
 
 
-ALONE = Alone()
+SINGLE_PROCESS = SingleProcess()
 
 
 _current = None  # the Ranks of `launched`
@@ -60,7 +60,7 @@ _current = None  # the Ranks of `launched`
 
 @contextmanager
 def launched(how="auto"):
-    """The `Ranks` of this process, or `ALONE`.
+    """The `Ranks` of this process, or `SINGLE_PROCESS`.
 
     how   "auto" joins the others if mpiexec or srun has started several; "mpi", "nccl" or "none" as said
 
@@ -71,7 +71,7 @@ def launched(how="auto"):
     if _current is not None:
         yield _current
         return
-    joining = nullcontext(ALONE)
+    joining = nullcontext(SINGLE_PROCESS)
     if how != "none" and (how != "auto" or rank_and_size()[1] > 1):
         from tinyvit.training.distributed.ranks import join_ranks
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from tinyvit.backend import choose_device, library
 from tinyvit.launcher import rank_and_size
 from tinyvit.nn.buffers import BufferUpdate
-from tinyvit.training.distributed import ALONE, Alone, mpi, shared_by
+from tinyvit.training.distributed import SINGLE_PROCESS, SingleProcess, mpi, shared_by
 from tinyvit.training.distributed.nccl import Nccl
 from tinyvit.training.signals import Stop
 from tinyvit.training.threads import limit_cores
 
-ERRORS_SECONDS = 3.0  # in which the errors of several ranks count as one
+ERROR_GRACE_SECONDS = 3.0  # in which the errors of several ranks count as one
 LEAD_SECONDS = 3.0    # that the first rank has to say what is wrong before the others leave, which may end all of them
 
 
@@ -33,14 +33,13 @@ class Part(NamedTuple):
     samples: int
 
 
-class Ranks(Alone):
+class Ranks(SingleProcess):
     """Several processes that train one model together, each a part of every batch.
 
     link    how they exchange arrays: an `Mpi`, or an `Nccl` where these are on GPUs
     names   of the ranks, for messages: "rank 1 (process 77 on host)"
 
-    With every value that `gather` exchanges go the signal that has come to a rank, and the first one's clock: what is
-    decided by them is decided alike by all.
+    Every `gather` also sends each rank's signal and the first one's clock, so that all ranks decide alike.
     """
 
     def __init__(self, link, how="auto"):
@@ -57,7 +56,7 @@ class Ranks(Alone):
         return self.note(self.link.results((self.own_stop.signal, time.perf_counter(), value)))
 
     def note(self, found):
-        """The values of `found`, of which the signals and the first clock are noted."""
+        """Record the signals and the first clock of `found`, and return its values."""
         if not self.agreed_stop:
             self.agreed_stop.signal = next((signal for signal, _, _ in found if signal is not None), None)
         self.time = found[0][1]
@@ -159,9 +158,9 @@ def check_cards(found, names):
 
 @contextmanager
 def join_ranks(how):
-    """The `Ranks` as `launched` says, or `ALONE`, until all ranks leave together."""
+    """The `Ranks` as `launched` says, or `SINGLE_PROCESS`, until all ranks leave together."""
     ranks = connect(how)
-    if ranks is ALONE:
+    if ranks is SINGLE_PROCESS:
         yield ranks
         return
     limit_cores(cores(ranks.mpi))
@@ -178,7 +177,7 @@ def join_ranks(how):
 
 @cache
 def connect(how):
-    """The `Ranks` as `launched` says, or `ALONE`."""
+    """The `Ranks` as `launched` says, or `SINGLE_PROCESS`."""
     rank, size = rank_and_size()
     try:
         MPI = mpi.load(f"training in the {size} processes that mpiexec or srun started" if size > 1 else
@@ -193,7 +192,7 @@ def connect(how):
         if rank > 0:
             time.sleep(LEAD_SECONDS)
         raise
-    return ALONE if size == 1 else Ranks(mpi.Mpi(MPI), how)
+    return SINGLE_PROCESS if size == 1 else Ranks(mpi.Mpi(MPI), how)
 
 
 def cores(mpi):
@@ -205,7 +204,7 @@ def cores(mpi):
 def leave(ranks, error):
     """Wait until all ranks have come to their end, and raise the error of any. Where one has an error, and others go
     on without it, it says so and ends all of them."""
-    arrived, deadline = ranks.mpi.ends.Ibarrier(), time.monotonic() + ERRORS_SECONDS
+    arrived, deadline = ranks.mpi.ends.Ibarrier(), time.monotonic() + ERROR_GRACE_SECONDS
     while not arrived.Test():
         if error is not None and time.monotonic() > deadline:
             if not isinstance(error, EXPECTED):
