@@ -219,7 +219,7 @@ class Adam(Optimizer):
     """
 
     slots = ("m", "v")
-    decides = True
+    reads_where = True
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(model, lr)
