@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_257,
-    "tests": 27_520,
+    "tests": 27_519,
     "tinyvit": 27_501,
     "tinyvit/*": 1_254,
     "tinyvit/bench": 941,
