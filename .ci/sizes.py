@@ -17,7 +17,7 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_257,
     "tests": 27_519,
-    "tinyvit": 27_501,
+    "tinyvit": 27_500,
     "tinyvit/*": 1_254,
     "tinyvit/bench": 941,
     "tinyvit/cli": 1_187,
@@ -27,7 +27,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/interop": 1_465,
     "tinyvit/kernels": 4_585,
     "tinyvit/models": 2_670,
-    "tinyvit/nn": 1_439,
+    "tinyvit/nn": 1_438,
     "tinyvit/optim": 374,
     "tinyvit/probe": 3_015,
     "tinyvit/training": 3_973,

@@ -220,14 +220,13 @@ class Module:
 
     # -- gradients ---------------------------------------------------------------------------------------------
 
-    def gradients(self, *parameters):
+    def gradients(self):
         """`with self.gradients() as into:` names where to add the gradients of this module's own parameters.
 
-        `into` has an entry for each of them in the order of definition, or for each of the given parameters. A frozen
-        parameter's entry is False: its gradient is not computed.
+        `into` has an entry for each of them in the order of definition. A frozen parameter's entry is False: its
+        gradient is not computed.
         """
-        own = parameters or [value for value in vars(self).values() if isinstance(value, Parameter)]
-        return Adding(own)
+        return Adding([value for value in vars(self).values() if isinstance(value, Parameter)])
 
     def zero_grad(self):
         """Set all gradients to zero."""
