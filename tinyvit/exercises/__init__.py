@@ -68,8 +68,8 @@ Two differ: `schedule` is called once for every step, and `kahan_sum` gets float
 types, shapes, which entry is wrong) and recognises usual mistakes by their numbers (`recognise`): those of the
 exercise and of the parts it is made of (`parts`), or of any exercise (`general_mistakes`). What has no name is answered
 by what should hold (`invariants`), or by a step that, changed in one place, gives the same numbers (`slips`). Whatever
-the function does, the answer is text and no traceback. What an exercise asks, its solution, hints and mistakes are in
-one file of `topics`; `exercise` says how to write one.
+the function does, the answer is text and no traceback. Each topic in `topics` has two files: tasks and solutions are in
+the .py, hints and mistakes in the .txt; `exercise` says how to write them.
 """
 
 from tinyvit.exercises.catalogue import describe, hint, names, solution

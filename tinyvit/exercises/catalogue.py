@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from tinyvit.exercises.exercise import REGISTERED, sources
+from tinyvit.exercises.exercise import REGISTERED, read_texts, sources
 from tinyvit.text import did_you_mean
 
 TOPICS = (  # in the order of the notebooks
@@ -14,7 +14,7 @@ TOPICS = (  # in the order of the notebooks
     "tensor_cores",
 )  # fmt: skip
 for topic in TOPICS:
-    import_module(f"tinyvit.exercises.topics.{topic}")
+    read_texts(import_module(f"tinyvit.exercises.topics.{topic}"))
 BY_TOPIC = {
     topic: [one for one in REGISTERED.values() if one.right.__module__.endswith(f".{topic}")] for topic in TOPICS
 }

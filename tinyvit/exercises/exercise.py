@@ -1,8 +1,9 @@
 """An exercise: its task, a solution, hints, and the mistakes that learners make.
 
-Each is in a file of `topics`. The solution is a function of plain NumPy under `@exercise(…)`, and its docstring is the
-task. It may call the solutions of other exercises. A text follows it, `lesson(function, text)`, in these parts, of
-which an entry begins with two spaces and goes on with more:
+Each is in a topic of `topics`, in two files. In the .py the solution is a function of plain NumPy under
+`@exercise(…)`, and its docstring is the task; it may call the solutions of other exercises. The .txt beside it has a
+section for each solution, and for each of their parts that learners get wrong. A section begins with = and the
+function's name. It is made of these parts, of which an entry begins with two spaces and goes on with more:
 
     Package: the names of the package's own functions
 
@@ -27,6 +28,7 @@ which an entry begins with two spaces and goes on with more:
         `old` → `new`                                 another text wherever this one is in the solution; ⏎ is a new line
         function: `old` → `new`                       the same in a function that it calls
         `statement`                                   comes first, as of a learner who misreads the arguments
+        for h in 0.1 0.01                             the mistake once with each value in the place of {h}
 """
 
 import ast
@@ -35,6 +37,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from pathlib import Path
 from types import FunctionType
 
 import numpy as np
@@ -44,7 +47,7 @@ from tinyvit.keys import Key
 TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above rounding, far below any other formula
 REGISTERED = {}  # the exercises by name, in the order in which they were made
 MISTAKES = {}  # by the name of the exercise, or of a function that solutions call
-EDIT = re.compile(r"(?:(\w+): )?`(.*?)`(?: → `(.*)`)?")
+EDIT = re.compile(r"(?:(\w+): )?`(.*?)`(?: → `(.*)`)?", re.DOTALL)
 
 
 def visible_eps(random):
@@ -110,7 +113,7 @@ class Exercise:
                time; its answers are looked at as one array
     entry      the word for an array's entry in answers
 
-    `task`, `arguments` and `returns` are read from the solution's docstring, the rest from its `lesson`.
+    `task`, `arguments` and `returns` are read from the solution's docstring, the rest from the topic's text.
     """
 
     right: Callable
@@ -205,7 +208,7 @@ def exercise(*inputs_and_sizes, **options):
     return register
 
 
-# -- lessons --------------------------------------------------------------------------------------------------------
+# -- texts ----------------------------------------------------------------------------------------------------------
 
 
 def entries(text):
@@ -224,16 +227,29 @@ def named_entries(text):
     return [" ".join(lines).split(None, 1) for lines in entries(text)]
 
 
-def lesson(function, text):
+def read_texts(module):
+    """Read the text of a topic, whose module this is: what it says of the exercises in it, and of their parts."""
+    text = Path(module.__file__).with_suffix(".txt").read_text(encoding="utf-8")
+    _, *words = re.split(r"^= (\w+)\n", text, flags=re.MULTILINE)
+    for name, section in zip(words[::2], words[1::2]):
+        read_section(vars(module)[name], section)
+
+
+def read_section(function, text):
     """Add hints, steps and mistakes to an exercise, or mistakes to a function that solutions call."""
     name = function.__name__
+    known = MISTAKES.setdefault(name, [])
     _, *words = re.split(r"^(Package|Hints|Steps|Places|Holds|Mistakes):", text, flags=re.MULTILINE)
     parts = dict(zip(words[::2], words[1::2]))
     for title, *lines in entries(parts.pop("Mistakes", "")):
         lines = "\n".join(lines).replace("→\n", "→ ").split("\n")
-        edits = [EDIT.fullmatch(line).groups() for line in lines if EDIT.fullmatch(line)]
-        hint = " ".join(line for line in lines if not EDIT.fullmatch(line))
-        add_mistake(function, title, hint, *((part or name, *map(expand_newlines, texts)) for part, *texts in edits))
+        values = lines.pop().split()[3:] if lines[-1].startswith("for h in ") else [""]
+        edits = [line for line in lines if EDIT.fullmatch(line)]
+        hint = " ".join(line for line in lines if line not in edits)
+        for h in values:
+            found = (EDIT.fullmatch(line.replace("{h}", h).replace("⏎", "\n")).groups() for line in edits)
+            made = tuple((part or name, *texts) for part, *texts in found)
+            known.append(Mistake(title, hint, lambda *given, made=made: edit_solution(function, made)(*given), made))
     if name in REGISTERED:
         own = REGISTERED[name]
         own.package = " ".join(parts.get("Package", "").split())
@@ -248,17 +264,6 @@ def lesson(function, text):
         for *lines, expression in entries(parts.get("Holds", "")):
             output, _, sentence = " ".join(lines).partition(": ")
             own.invariants.append((output, sentence, expression.strip("`")))
-
-
-def expand_newlines(text):
-    return text and text.replace("⏎", "\n")
-
-
-def add_mistake(function, name, hint, *edits):
-    """Add a mistake of a solution; its edits are (function's name, old text, new text), or (own name, statement, None).
-    """
-    found = MISTAKES.setdefault(function.__name__, [])
-    found.append(Mistake(name, hint, lambda *arguments: edit_solution(function, edits)(*arguments), edits))
 
 
 # -- solutions as texts ---------------------------------------------------------------------------------------------

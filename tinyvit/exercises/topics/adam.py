@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise, lesson, visible_eps
+from tinyvit.exercises.exercise import Case, exercise, visible_eps
 
 
 def inputs(random, D, t):
@@ -41,89 +41,3 @@ def adam(theta, g, m, v, t, lr, beta1, beta2, eps):
     v = beta2 * v + (1 - beta2) * g * g
     m_hat, v_hat = m / (1 - beta1**t), v / (1 - beta2**t)
     return theta - lr * m_hat / (v_hat**0.5 + eps), m, v
-
-
-lesson(adam, """
-Package: tinyvit.functional.adam.adam_step
-
-Hints:
-  m and v begin at zero. By which factor are they too small after one step?
-  New m, new v, both divided by a correction; then θ − lr · m̂ / (√v̂ + ε).
-  m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ), θ ← θ − lr m̂ / (√v̂ + ε).
-
-Mistakes:
-  the bias correction is forgotten
-    m and v start at 0 and are too small in the first steps: they are divided by 1 − βᵗ before they are used.
-    `m / (1 - beta1**t)` → `m`
-    `v / (1 - beta2**t)` → `v`
-  the bias correction of v is forgotten
-    m is corrected; v started at 0 as well.
-    `v / (1 - beta2**t)` → `v`
-  the bias correction of m is forgotten
-    v is corrected; m started at 0 as well.
-    `m / (1 - beta1**t)` → `m`
-  ε inside of the square root
-    ε is added to the root: √v̂ + ε.
-    `(v_hat**0.5 + eps)` → `(v_hat + eps) ** 0.5`
-  ε is forgotten
-    Where the gradient was always zero, 0 would be divided by 0.
-    ` + eps` → ``
-  ε is added before v is corrected
-    It is added to √v̂, the root of the corrected v; otherwise it has more weight in the first steps.
-    `m_hat / (v_hat**0.5` → `m_hat * (1 - beta2**t) ** 0.5 / (v**0.5`
-  steps are counted from 0
-    The first step is t = 1: with t − 1 the correction would divide by 0 there.
-    `t = t - 1`
-  steps are counted from 2
-    t is the number of this step already; don't add 1.
-    `t = t + 1`
-  multiplied by t, not to the power of t
-    The correction is 1 − βᵗ: after t steps the initial zero still has the weight βᵗ.
-    `**t` → ` * t`
-  multiplied by t, not to the power of t, for m
-    The correction is 1 − β₁ᵗ: 1 - beta1 ** t, with two stars.
-    `beta1**t` → `beta1 * t`
-  the power is taken of 1 − β
-    The correction is 1 − βᵗ, not (1 − β)ᵗ.
-    `**t)` → `)**t`
-  the power is taken of 1 − β₁
-    The correction of m is 1 − β₁ᵗ, not (1 − β₁)ᵗ.
-    `beta1**t)` → `beta1) ** t`
-  v is corrected with β₁
-    v is the running mean with β₂: its correction is 1 − β₂ᵗ.
-    `beta2**t` → `beta1**t`
-  the learning rate is forgotten
-    The step is lr times m̂ / (√v̂ + ε).
-    `lr = 1`
-  the square root is forgotten
-    The step is divided by √v̂: m̂ and √v̂ are of the same unit.
-    `v_hat**0.5` → `v_hat`
-  uphill
-    The step goes against the gradient: θ − …
-    `theta - lr` → `theta + lr`
-  the gradient in place of its running mean
-    The step follows m̂, not g.
-    `lr * m_hat` → `lr * g`
-  the old m and v are used
-    Update them with this step's gradient before the step is taken.
-    `    m = ` → `    new_m = `
-    `    v = ` → `    new_v = `
-    `, m, v⏎` → `, new_m, new_v⏎`
-  the corrected m and v are remembered
-    m̂ and v̂ are for this step only; the next one continues from m and v.
-    `eps), m, v` → `eps), m_hat, v_hat`
-  the gradient is not squared in v
-    v is the running mean of g².
-    `g * g` → `g`
-  β₁ and β₂ exchanged
-    β₁ belongs to m, β₂ to v.
-    `beta1, beta2 = beta2, beta1`
-  the factors 1 − β are forgotten
-    A running mean gives weight β to the old value and 1 − β to the new one.
-    `(1 - beta1) * ` → ``
-    `(1 - beta2) * ` → ``
-  β and 1 − β exchanged
-    The old value gets β, near 1, and the new one 1 − β.
-    `beta1 * m + (1 - beta1) * g` → `(1 - beta1) * m + beta1 * g`
-    `beta2 * v + (1 - beta2) * g` → `(1 - beta2) * v + beta2 * g`
-""")

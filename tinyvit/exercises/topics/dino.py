@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, lesson
+from tinyvit.exercises.exercise import exercise
 from tinyvit.exercises.topics.softmax import softmax
 
 
@@ -30,30 +30,6 @@ def l2_normalise_backward(dy, x):
     return (dy - y * (dy * y).sum(-1, keepdims=True)) / norm
 
 
-lesson(l2_normalise_backward, """
-Package: tinyvit.functional.dino.l2_normalise, tinyvit.functional.dino.l2_normalise_backward
-
-Hints:
-  If x moves along itself, does y move?
-  Take out of dy what lies along y, then think of how much longer x is than y.
-  dx = (dy − y Σ dy y) / ‖x‖, with the sum along the last axis.
-
-Mistakes:
-  the length is taken as a constant
-    ‖x‖ depends on every entry of x, and moves, too.
-    ` - y * (dy * y).sum(-1, keepdims=True)` → ``
-  not divided by the length
-    y is x / ‖x‖: a long x moves y less.
-    `)) / norm` → `))`
-  x in place of y
-    What is taken out lies along y = x / ‖x‖, of length 1.
-    `y = x / norm` → `y = x`
-  a sign
-    What lies along y is taken out of dy, not added.
-    `dy - y` → `dy + y`
-""")
-
-
 @exercise(loss_inputs, ({"B": 2, "V": 4, "K": 3}, {"B": 1, "V": 3, "K": 5}))
 def dino_loss_backward(logits, teacher, temperature):
     """The gradient of the student's logits for the mean, over samples and pairs of views t ≠ v, of the cross-entropy
@@ -75,31 +51,3 @@ def dino_loss_backward(logits, teacher, temperature):
             if t != v:
                 dlogits[:, v] += (q[:, v] - teacher[:, t]) / (temperature * B * (2 * V - 2))
     return dlogits
-
-
-lesson(dino_loss_backward, """
-Package: tinyvit.functional.dino.dino_loss, tinyvit.functional.dino.dino_loss_backward
-
-Hints:
-  What is the gradient of one cross-entropy with soft targets? How many pairs is each view in?
-  For each view, (number of its pairs) · q less the teacher's probabilities of the other views, added up.
-  dz[v] = Σ over t ≠ v of (q[v] − p[t]) / (τ B (2V − 2)); the first two views are in one pair fewer.
-
-Mistakes:
-  a view is compared with itself, too
-    Only pairs of different views count: t ≠ v.
-    `t != v` → `True`
-    `2 * V - 2` → `2 * V`
-  a factor 1/τ is missing
-    The logits are divided by τ, and so is their gradient.
-    `temperature * B` → `B`
-  a sum over the pairs, not a mean
-    The mean is over B samples and 2V − 2 pairs of views each.
-    ` * (2 * V - 2)` → ``
-  a sum over the samples, not a mean
-    The mean is over B samples and 2V − 2 pairs of views each.
-    `* B * ` → `* `
-  the sign is turned
-    The loss falls where the student comes nearer: q − p, not p − q.
-    `q[:, v] - teacher[:, t]` → `teacher[:, t] - q[:, v]`
-""")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, lesson, normal_arrays
+from tinyvit.exercises.exercise import exercise, normal_arrays
 
 
 def inputs(random, B, N, n, D):
@@ -26,30 +26,6 @@ def place_tokens(x, token, index, count):
     return filled
 
 
-lesson(place_tokens, """
-Package: tinyvit.functional.masking.place_tokens, tinyvit.functional.masking.place_tokens_backward
-
-Hints:
-  What does the result look like before any token is put into it?
-  Begin with the mask token N times for each sample; then write each sample's tokens to its own places.
-  y[b, index[b, i]] = x[b, i]: NumPy does it for all b and i with a column of row numbers beside `index`.
-
-Mistakes:
-  the first sample's places for all
-    Each sample has places of its own: row b of `index`.
-    `np.arange(len(x))[:, None], index` → `:, index[0]`
-  mask tokens behind the others
-    The tokens go to the places that `index` says, in any order.
-    `np.arange(len(x))[:, None], index` → `:, : x.shape[1]`
-  zeros in the gaps
-    A place that no token goes to gets the mask token.
-    `token = 0 * token`
-  the mask token is added
-    A token that is put in its place takes the mask token's.
-    `] = x` → `] += x`
-""")
-
-
 @exercise(forward=place_tokens)
 def place_tokens_backward(dy, index):
     """The gradients of tokens x (B, n, D) that were put at the places `index` says, and of the mask token, which is in
@@ -66,27 +42,3 @@ def place_tokens_backward(dy, index):
     others = dy.copy()
     others[rows, index] = 0
     return dy[rows, index], others.sum((0, 1), keepdims=True)
-
-
-lesson(place_tokens_backward, """
-Package: tinyvit.functional.masking.place_tokens, tinyvit.functional.masking.place_tokens_backward
-
-Hints:
-  Which places of the result depend on token i of sample b? Which on the mask token?
-  dx is taken from the places that `index` says; dtoken is a sum over all others, of all samples.
-  dx[b, i] = dy[b, index[b, i]]; dtoken is the sum of dy with those places set to 0.
-
-Mistakes:
-  dtoken is summed over all places
-    The mask token is only where no other token is.
-    `others.sum` → `dy.sum`
-  dtoken is a mean
-    Every place that has the mask token adds its gradient: a sum.
-    `others.sum((0, 1), keepdims=True)` → `others.sum((0, 1), keepdims=True) / (dy[..., 0].size - index.size)`
-  dx without the order
-    The gradient of token i of a sample is at the place that index[b, i] says.
-    `return dy[rows, index]` → `return dy[:, : index.shape[1]]`
-  dtoken is summed over the wrong places
-    The mask token is where no other token is.
-    `others.sum` → `dy[rows, index].sum`
-""")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise, lesson
+from tinyvit.exercises.exercise import Case, exercise
 
 
 def halves(random, shift=0.0):
@@ -40,56 +40,3 @@ def softmax_merge(m1, l1, m2, l2):
     """
     m = max(m1, m2)
     return m, l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)
-
-
-lesson(softmax_merge, """
-Hints:
-  Both sums were taken with their own maximum. What is the common one?
-  m is the larger of both; each sum is multiplied by an exponential before they are added.
-  m = max(m₁, m₂), l = l₁ e^(m₁ − m) + l₂ e^(m₂ − m).
-
-Mistakes:
-  the second half is left out
-    Both halves have a part in the sum.
-    `return m1, l1`
-  the first half is left out
-    Both halves have a part in the sum.
-    `return m2, l2`
-  a sum is not rescaled
-    l1 was summed with m1 subtracted, l2 with m2: rescale them to m with exp(m1 − m) and exp(m2 − m).
-    `l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)` → `l1 + l2`
-  rescaled the wrong way
-    The exponent is m1 − m, which is never above 0, not m − m1.
-    `m1 - m` → `m - m1`
-    `m2 - m` → `m - m2`
-  rescaled by the other half's maximum
-    l1 goes with m1, and l2 with m2.
-    `l1, l2 = l2, l1`
-  no maximum is subtracted
-    exp(1000) overflows. Rescale each sum to the common m, with exp(m1 − m).
-    `l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)` → `(l1 * np.exp(m1) + l2 * np.exp(m2)) / np.exp(m)`
-  no maximum is subtracted
-    exp(1000) overflows. Rescale each sum to the common m, with exp(m1 − m).
-    `l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)` → `(l1 * np.exp(m1) + l2 * np.exp(m2)) * np.exp(-m)`
-  the sum of the unshifted exponentials
-    l is Σ exp(s − m): m is subtracted from all scores.
-    ` - m)` → `)`
-  the sums are multiplied
-    The exponentials of both halves are added.
-    ` + ` → ` * `
-  the maxima are added
-    The largest score of all is the larger one of the two.
-    `return m,` → `return m1 + m2,`
-  the maximum starts from 0
-    All scores may be negative: m is the larger one of m1 and m2.
-    `max(m1, m2)` → `max(m1, m2, 0)`
-  the smaller maximum
-    The largest score of all is the larger one of the two.
-    `max(` → `min(`
-  the mean of the maxima
-    The largest score of all is the larger one of the two.
-    `max(m1, m2)` → `(m1 + m2) / 2`
-  the logarithm of the sum
-    l is the sum itself.
-    `l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)` → `np.log(l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m))`
-""")

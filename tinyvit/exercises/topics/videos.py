@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, lesson
+from tinyvit.exercises.exercise import exercise
 
 
 def video_inputs(random, B, C, t, h, w, s, p, q):
@@ -40,33 +40,6 @@ def tubelets(videos, tubelet):
     return cut.reshape(B, (T // S) * (H // P) * (W // Q), C * S * P * Q)
 
 
-lesson(tubelets, """
-Package: tinyvit.functional.tubelets.tubelets
-
-Hints:
-  Which numbers are in the first tubelet? What is the shape with an axis for frames within a tubelet?
-  Reshape to (B, C, t, S, h, P, w, Q), then bring the three axes of the grid in front of a tubelet's own.
-  Axes in the order (B, t, h, w, C, S, P, Q): transpose(0, 2, 4, 6, 1, 3, 5, 7). Three and four are joined.
-
-Mistakes:
-  reshaped without a transpose
-    After the reshape to (B, C, t, S, h, P, w, Q) the axes of the grid, t, h and w, must come in front of the others.
-    `.transpose(0, 2, 4, 6, 1, 3, 5, 7)` → ``
-  the channels stand last in a tubelet
-    A tubelet's numbers begin with the channel: C, S, P, Q.
-    `0, 2, 4, 6, 1, 3, 5, 7` → `0, 2, 4, 6, 3, 5, 7, 1`
-  the frames stand before the channels
-    A tubelet's numbers begin with the channel: C, S, P, Q.
-    `0, 2, 4, 6, 1, 3, 5, 7` → `0, 2, 4, 6, 3, 1, 5, 7`
-  the tubelets are counted place by place
-    All tubelets of the first S frames come before those of the next.
-    `0, 2, 4, 6, 1, 3, 5, 7` → `0, 4, 6, 2, 1, 3, 5, 7`
-  the tubelets are counted column by column
-    Those of the same frames follow each other row by row.
-    `0, 2, 4, 6, 1, 3, 5, 7` → `0, 2, 6, 4, 1, 3, 5, 7`
-""")
-
-
 @exercise(tubelet_inputs, SIZES)
 def from_tubelets(tubelets, tubelet, size):
     """Tubelets put together to videos again: the inverse of tubelets, and so its backward, too.
@@ -82,33 +55,6 @@ def from_tubelets(tubelets, tubelet, size):
     x = tubelets.reshape(len(tubelets), T // S, H // P, W // Q, -1, S, P, Q)
     x = x.transpose(0, 4, 1, 5, 2, 6, 3, 7)                                    # (B, C, t, S, h, P, w, Q)
     return x.reshape(len(tubelets), -1, T, H, W)
-
-
-lesson(from_tubelets, """
-Package: tinyvit.functional.tubelets.from_tubelets
-
-Hints:
-  What undoes a reshape and a transpose? In which order?
-  Reshape to (B, t, h, w, C, S, P, Q), bring C to the front and each axis of a tubelet behind its axis of the grid,
-      join.
-  transpose(0, 4, 1, 5, 2, 6, 3, 7) gives (B, C, t, S, h, P, w, Q), joined to (B, C, T, H, W).
-
-Mistakes:
-  reshaped without a transpose
-    The axes (t, h, w, C, S, P, Q) must become (C, t, S, h, P, w, Q) before they are joined.
-    `.transpose(0, 4, 1, 5, 2, 6, 3, 7)` → ``
-  frames and channels are exchanged
-    A tubelet's numbers begin with the channel: C, S, P, Q.
-    `-1, S, P, Q` → `S, -1, P, Q`
-    `0, 4, 1, 5, 2, 6, 3, 7` → `0, 5, 1, 4, 2, 6, 3, 7`
-  a tubelet's frames lie apart
-    The S frames of a tubelet follow one another: (t, S), not (S, t), becomes T.
-    `0, 4, 1, 5, 2, 6, 3, 7` → `0, 4, 5, 1, 2, 6, 3, 7`
-  the tubelets are counted column by column
-    Those of the same frames follow each other row by row.
-    `H // P, W // Q` → `W // Q, H // P`
-    `0, 4, 1, 5, 2, 6, 3, 7` → `0, 4, 1, 5, 3, 6, 2, 7`
-""")
 
 
 @exercise(
@@ -129,30 +75,3 @@ def inflate(weight, frames):
     inflated = np.zeros((D, C, frames, P, Q))
     inflated[:, :, frames // 2] = weight
     return inflated
-
-
-lesson(inflate, """
-Package: tinyvit.models.vivit.inflate_filters
-
-Hints:
-  What should the filter give of a clip whose frames are all alike?
-  An array of zeros with an axis for the frames, in which one frame is set.
-  Frame number S // 2 of the new filter is the old one; everything else stays zero.
-
-Mistakes:
-  every frame has the filter
-    Of a still clip that gives S times what the image gives.
-    `frames // 2] = weight` → `:] = weight[:, :, None]`
-  the mean over the frames
-    That is the other way to inflate; here the frame in the middle has the filter.
-    `frames // 2] = weight` → `:] = weight[:, :, None] / frames`
-  the first frame has the filter
-    The frame in the middle is number S // 2.
-    `frames // 2` → `0`
-  the last frame has the filter
-    The frame in the middle is number S // 2.
-    `frames // 2` → `-1`
-  rounded down for an even S
-    Counted from 0, S // 2 is the second of the two in the middle.
-    `frames // 2` → `(frames - 1) // 2`
-""")

@@ -1,6 +1,6 @@
 """The whole Vision Transformer, from images to logits."""
 
-from tinyvit.exercises.exercise import Case, exercise, lesson
+from tinyvit.exercises.exercise import Case, exercise
 from tinyvit.exercises.topics import block as of_block
 from tinyvit.exercises.topics.block import block
 from tinyvit.exercises.topics.embed import embed
@@ -73,62 +73,3 @@ def vit(images, parameters, depth, num_heads, eps):
         x = block(x, parameters_of_block(p, i), num_heads, eps)
     x = layernorm(x, p["norm.weight"], p["norm.bias"], eps)
     return linear(x[:, 0], p["head.weight"], p["head.bias"])
-
-
-lesson(vit, """
-Package: tinyvit.models.vit.ViT.forward
-
-Hints:
-  Which exercises are its parts, and in which order? What of the last block's result does the head read?
-  patchify → embed → block 0, …, block depth − 1 → layer norm → class token → linear.
-  logits = LN(z_L)⁰ Wᵀ + b. The kernel (D, C, P, Q) is embed's weight (D, C·P·Q); block i's parameters are those whose
-      names begin with blocks.i., without that beginning.
-
-Steps:
-  patchify  patchify.returned  the images cut into patches
-  embed     embed.returned     tokens, (B, N+1, D)
-  blocks    block.returned     what block {} returns
-  norm      vit.x              layernorm of all tokens
-  head      vit.returned       the logits, of the class token
-
-Mistakes:
-  the class token gets no position
-    The first position is its own: put the class token in front, then add the positions.
-    embed: `tokens], 1) + positions` → `tokens + positions[:, 1:]], 1)`
-  the class token stands last
-    It is put in front of the patches.
-    embed: `[first, tokens]` → `[tokens, first]`
-  positions are forgotten
-    Without them the blocks could not know where a patch is.
-    embed: ` + positions` → ``
-  the blocks run in the wrong order
-    Block 0 comes first.
-    `range(depth)` → `reversed(range(depth))`
-  every block has the parameters of block 0
-    Those of block i begin with blocks.i.
-    `(p, i)` → `(p, 0)`
-  the last block is left out
-    There are `depth` blocks, from 0 to depth − 1.
-    `depth = depth - 1`
-  the norm after the blocks is forgotten
-    A last layer norm stands before the head.
-    `layernorm(x, p["norm.weight"], p["norm.bias"], eps)` → `x`
-  the mean of the patches in place of the class token
-    This model reads its answer off the class token, the first one.
-    `x[:, 0]` → `x[:, 1:].mean(1)`
-  the mean of all tokens in place of the class token
-    This model reads its answer off the class token, the first one.
-    `x[:, 0]` → `x.mean(1)`
-  the last token in place of the class token
-    The class token comes first.
-    `x[:, 0]` → `x[:, -1]`
-  the patch embedding's bias is forgotten
-    The projection of the patches has a bias.
-    enter: `p["patch_embed.proj.bias"]` → `0`
-  the head's bias is forgotten
-    The head has a bias.
-    `p["head.bias"]` → `0`
-  ε is forgotten
-    All layer norms add it to the variance.
-    `eps = 0`
-""")
