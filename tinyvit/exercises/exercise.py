@@ -56,9 +56,14 @@ def visible_eps(random):
     return round(float(random.uniform(0.05, 0.3)), 3)
 
 
-def normal_arrays(random, *shapes):
-    """An array of N(0, 1) for each shape."""
-    return tuple(random.standard_normal(shape) for shape in shapes)
+def normal(*shapes, numbers=()):
+    """Inputs of an exercise: an array of N(0, 1) for each shape, such as "BND", and then the sizes in `numbers`."""
+
+    def inputs(random, **sizes):
+        arrays = [random.standard_normal([sizes[letter] for letter in shape]) for shape in shapes]
+        return *arrays, *(sizes[letter] for letter in numbers)
+
+    return inputs
 
 
 def require_fit(sizes_fit):

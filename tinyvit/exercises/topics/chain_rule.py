@@ -1,17 +1,11 @@
 """First backwards, for a reader who has written none yet: what is broadcast sums, and what is used twice adds up."""
 
-from tinyvit.exercises.exercise import exercise
+from tinyvit.exercises.exercise import exercise, normal
 
 
-def scaled_inputs(random, B, N, D):
-    return random.standard_normal((B, N, D)), random.standard_normal((B, N, D)), random.standard_normal(D)
-
-
-def centred_inputs(random, N, D):
-    return (random.standard_normal((N, D)),)
-
-
-@exercise(scaled_inputs, ({"B": 2, "N": 3, "D": 4}, {"B": 3, "N": 5, "D": 1}), equal={"B": 3, "N": 3, "D": 3})
+@exercise(
+    normal("BND", "BND", "D"), ({"B": 2, "N": 3, "D": 4}, {"B": 3, "N": 5, "D": 1}), equal=dict.fromkeys("BND", 3),
+)
 def scale_and_shift_backward(dy, x, weight):
     """The gradients of y = x * weight + bias, where weight and bias, each (D,), are broadcast to every row of x.
 
@@ -27,7 +21,7 @@ def scale_and_shift_backward(dy, x, weight):
     return dy * weight, (dy * x).sum((0, 1)), dy.sum((0, 1))
 
 
-@exercise(centred_inputs, ({"N": 3, "D": 4}, {"N": 2, "D": 7}), equal={"N": 4, "D": 4})
+@exercise(normal("ND"), ({"N": 3, "D": 4}, {"N": 2, "D": 7}), equal={"N": 4, "D": 4})
 def centre_backward(dy):
     """The gradient of y = x - x.mean(-1, keepdims=True), which takes from each row its own mean.
 

@@ -2,12 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, normal_arrays
-
-
-def inputs(random, B, C, H, W, O, P, Q, s, p):  # noqa: E741
-    return *normal_arrays(random, (B, C, H, W), (O, C, P, Q), (O,)), s, p
-
+from tinyvit.exercises.exercise import exercise, normal
 
 SIZES = (
     {"B": 2, "C": 3, "H": 7, "W": 9, "O": 4, "P": 2, "Q": 3, "s": 2, "p": 1},
@@ -17,7 +12,7 @@ SIZES = (
 EQUAL = {"B": 3, "C": 3, "H": 3, "W": 3, "O": 3, "P": 3, "Q": 3, "s": 1, "p": 1}
 
 
-@exercise(inputs, SIZES, equal=EQUAL)
+@exercise(normal("BCHW", "OCPQ", "O", numbers="sp"), SIZES, equal=EQUAL)
 def conv2d(x, weight, bias, stride, padding):
     """Slide filters over padded images: y[b, o, i, j] = bias[o] + Σ weight[o, c, u, v] · x[b, c, s i + u, s j + v]
     over c, u and v, with the stride s.

@@ -2,12 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, normal_arrays
-
-
-def inputs(random, B, C, H, W, P, Q, p):
-    return *normal_arrays(random, (B, C, H, W), (C, P, Q)), p
-
+from tinyvit.exercises.exercise import exercise, normal
 
 SIZES = (
     {"B": 2, "C": 3, "H": 5, "W": 7, "P": 2, "Q": 3, "p": 1},
@@ -16,7 +11,7 @@ SIZES = (
 )
 
 
-@exercise(inputs, SIZES)
+@exercise(normal("BCHW", "CPQ", numbers="p"), SIZES)
 def depthwise_conv2d(x, weight, padding):
     """Slide a filter of its own over each channel of padded images: y[b, c, i, j] = Σ weight[c, u, v] · x[b, c, i + u,
     j + v] over u and v.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise
+from tinyvit.exercises.exercise import exercise, normal
 
 
 def noise_inputs(random, B, C, H, W):
@@ -13,10 +13,6 @@ def noise_inputs(random, B, C, H, W):
 def step_inputs(random, B, C, H, W):
     level, previous = (float(share) for share in np.sort(random.uniform(0.1, 0.9, 2)))
     return *random.standard_normal((2, B, C, H, W)), level, previous
-
-
-def modulate_inputs(random, B, N, D):
-    return *random.standard_normal((2, B, N, D)), random.standard_normal((B, D))
 
 
 def labels_inputs(random, B, K, D):
@@ -59,7 +55,7 @@ def ddim_step(x, noise, level, previous):
     return np.sqrt(previous) * image + np.sqrt(1 - previous) * noise
 
 
-@exercise(modulate_inputs, TOKENS)
+@exercise(normal("BND", "BND", "BD"), TOKENS)
 def modulate_backward(dy, x, gain):
     """The gradients of y = x (1 + gain) + offset, where offset and gain (B, D) are the same for all tokens of a
     sample.
@@ -76,7 +72,7 @@ def modulate_backward(dy, x, gain):
     return dy * (1 + gain[:, None]), dy.sum(1), (dy * x).sum(1)
 
 
-@exercise(modulate_inputs, TOKENS)
+@exercise(normal("BND", "BND", "BD"), TOKENS)
 def add_gated_backward(dy, branch, gate):
     """The gradients of y = x + gate · branch, where the gate (B, D) is the same for all tokens of a sample.
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise, normal_arrays
+from tinyvit.exercises.exercise import exercise
 
 
 def inputs(random, B, N, n, D):
-    return *normal_arrays(random, (B, n, D), (1, 1, D)), random.random((B, N)).argsort(1)[:, :n], N
+    x, token = random.standard_normal((B, n, D)), random.standard_normal((1, 1, D))
+    return x, token, random.random((B, N)).argsort(1)[:, :n], N
 
 
 @exercise(inputs, ({"B": 2, "N": 5, "n": 2, "D": 3}, {"B": 1, "N": 4, "n": 3, "D": 2}))

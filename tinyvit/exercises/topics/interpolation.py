@@ -2,15 +2,11 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.exercise import Case, exercise, normal
 
 
 def sides(random, old, new):
     return old, new
-
-
-def inputs(random, R, K, r, k, D):
-    return random.standard_normal((R, K, D)), random.standard_normal((R, r)), random.standard_normal((K, k))
 
 
 @exercise(
@@ -40,7 +36,7 @@ def bicubic(old, new):
 
 
 @exercise(
-    inputs, ({"R": 3, "K": 5, "r": 4, "k": 7, "D": 2}, {"R": 6, "K": 2, "r": 3, "k": 4, "D": 5}),
+    normal("RKD", "Rr", "Kk"), ({"R": 3, "K": 5, "r": 4, "k": 7, "D": 2}, {"R": 6, "K": 2, "r": 3, "k": 4, "D": 5}),
     equal={"R": 4, "K": 4, "r": 4, "k": 4, "D": 3},
 )
 def resize_backward(dy, down, across):

@@ -1,13 +1,12 @@
 """The linear layer and its gradients."""
 
-from tinyvit.exercises.exercise import exercise, normal_arrays
+from tinyvit.exercises.exercise import exercise, normal
 
 
-def inputs(random, B, N, D, K):
-    return normal_arrays(random, (B, N, D), (K, D), (K,))
-
-
-@exercise(inputs, ({"B": 2, "N": 3, "D": 4, "K": 5}, {"B": 3, "N": 2, "D": 7, "K": 1}), equal=dict.fromkeys("BNDK", 3))
+@exercise(
+    normal("BND", "KD", "K"), ({"B": 2, "N": 3, "D": 4, "K": 5}, {"B": 3, "N": 2, "D": 7, "K": 1}),
+    equal=dict.fromkeys("BNDK", 3),
+)
 def linear(x, weight, bias):
     """Map every row of x by y = x Wᵀ + b.
 

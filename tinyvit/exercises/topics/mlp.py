@@ -1,15 +1,14 @@
 """The MLP and its gradients."""
 
-from tinyvit.exercises.exercise import exercise, normal_arrays
+from tinyvit.exercises.exercise import exercise, normal
 from tinyvit.exercises.topics.gelu import gelu, gelu_backward
 from tinyvit.exercises.topics.linear import linear, linear_backward
 
 
-def inputs(random, B, N, D, M):
-    return normal_arrays(random, (B, N, D), (M, D), (M,), (D, M), (D,))
-
-
-@exercise(inputs, ({"B": 2, "N": 3, "D": 4, "M": 5}, {"B": 1, "N": 2, "D": 6, "M": 3}), equal=dict.fromkeys("BNDM", 3))
+@exercise(
+    normal("BND", "MD", "M", "DM", "D"), ({"B": 2, "N": 3, "D": 4, "M": 5}, {"B": 1, "N": 2, "D": 6, "M": 3}),
+    equal=dict.fromkeys("BNDM", 3),
+)
 def mlp(x, weight1, bias1, weight2, bias2):
     """y = GELU(x W₁ᵀ + b₁) W₂ᵀ + b₂, with the exact GELU.
 

@@ -2,16 +2,12 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise, require_fit
+from tinyvit.exercises.exercise import Case, exercise, normal, require_fit
 
 
 def relu_inputs(random, B, C, H, W):
     x = random.integers(-3, 4, (B, C, H, W)).astype("float64")                 # with zeros
     return random.standard_normal(x.shape), x
-
-
-def pool_inputs(random, B, C, H, W, P, s):
-    return random.standard_normal((B, C, H, W)), P, s
 
 
 def grid(H, W, P, s):
@@ -44,7 +40,10 @@ def relu_backward(dy, x):
     return dy * (x > 0)
 
 
-@exercise(pool_inputs, SIZES, traps=(Case("negative numbers", lambda random: (-random.random((1, 2, 5, 4)), 2, 1)),))
+@exercise(
+    normal("BCHW", numbers="Ps"), SIZES,
+    traps=(Case("negative numbers", lambda random: (-random.random((1, 2, 5, 4)), 2, 1)),),
+)
 def max_pool2d(x, kernel, stride):
     """The largest number of each window of P×P pixels, of each channel by itself.
 

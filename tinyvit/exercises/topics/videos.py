@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise
+from tinyvit.exercises.exercise import exercise, normal
 
 
 def video_inputs(random, B, C, t, h, w, s, p, q):
@@ -11,10 +11,6 @@ def video_inputs(random, B, C, t, h, w, s, p, q):
 
 def tubelet_inputs(random, B, C, t, h, w, s, p, q):
     return random.standard_normal((B, t * h * w, C * s * p * q)), (s, p, q), (t * s, h * p, w * q)
-
-
-def filter_inputs(random, D, C, P, S):
-    return random.standard_normal((D, C, P, P)), S
 
 
 SIZES = (
@@ -58,7 +54,7 @@ def from_tubelets(tubelets, tubelet, size):
 
 
 @exercise(
-    filter_inputs,
+    normal("DCPP", numbers="S"),
     ({"D": 3, "C": 2, "P": 2, "S": 4}, {"D": 2, "C": 1, "P": 3, "S": 3}, {"D": 2, "C": 3, "P": 2, "S": 2}),
 )
 def inflate(weight, frames):
