@@ -2,38 +2,30 @@
 
 import tempfile
 import traceback
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tinyvit.exercises.calling import learners_line
-from tinyvit.exercises.checking import check, format_answer, message_text
+from tinyvit.exercises.checking import Report, check, format_answer, message_text
 
 FUNCTIONS = "vit", "vit_backward"
 
 
 @dataclass(frozen=True)
-class OwnTraining:
-    """The result of `train`; true if the functions were right and were trained to the end.
+class OwnTraining(Report):
+    """The result of `train`, a report on "vit"; true if the functions were right and were trained to the end.
 
     accuracy, seconds                   of the learner's model on the test images, and its training
     package_accuracy, package_seconds   of the package's own model of that shape, trained alike
     """
 
-    right: bool
-    answer: str = field(repr=False)
     accuracy: float | None = None
     seconds: float | None = None
     package_accuracy: float | None = None
     package_seconds: float | None = None
-
-    def __bool__(self):
-        return self.right
-
-    def __str__(self):
-        return self.answer
 
 
 class BrokenFunction(Exception):
@@ -50,17 +42,14 @@ class LineDisplay:
         config = trainer.config
         print(f"{self.whose}: {config.epochs} epochs of {len(trainer.loader)} steps on {config.dataset}")
 
-    def step(self, epoch, images, result):
-        pass
-
     def epoch(self, row):
         print(f"  epoch {row['epoch']:3d}  loss {row['train_loss']:.3f}  test accuracy {row['test_accuracy']:.2%}")
 
-    def finish(self, summary, path, task):
+    def ignore(self, *arguments):
         pass
 
-    def warn(self, text):
-        print(text)
+    step = finish = ignore
+    warn = staticmethod(print)
 
 
 def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True, images=None):
@@ -90,20 +79,22 @@ def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True,
     config = config_for(data, epochs, seed, data_dir, images)
     if not all([check(name, getattr(mine, name)) for name in FUNCTIONS]):
         problem = "Nothing was trained: mend these functions first, then call train again."
-        return print_result(OwnTraining(False, problem))
+        return print_result(OwnTraining("vit", False, problem))
     try:
         own = run_training(config, "your ViT", mine)
     except BrokenFunction as problem:
-        return print_result(OwnTraining(False, str(problem)))
+        return print_result(OwnTraining("vit", False, str(problem)))
     accuracy, seconds = own["test_accuracy"], own["seconds"]
+    figures = {"accuracy": accuracy, "seconds": seconds}
     if "interrupted" in own:
-        return print_result(OwnTraining(False, f"Stopped after {own['epochs']} epochs.", accuracy, seconds))
+        return print_result(OwnTraining("vit", False, f"Stopped after {own['epochs']} epochs.", **figures))
     answer = f"Your ViT: {accuracy:.2%} of the test images right, after {seconds:.0f} seconds of training."
     if not compare:
-        return print_result(OwnTraining(True, answer, accuracy, seconds))
+        return print_result(OwnTraining("vit", True, answer, **figures))
     package = run_training(config, "the package's ViT")
     answer += f" {comparison_text(own, package)}"
-    return print_result(OwnTraining(True, answer, accuracy, seconds, package["test_accuracy"], package["seconds"]))
+    figures |= {"package_accuracy": package["test_accuracy"], "package_seconds": package["seconds"]}
+    return print_result(OwnTraining("vit", True, answer, **figures))
 
 
 def print_result(result):
