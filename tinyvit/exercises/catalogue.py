@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from tinyvit.exercises.exercise import REGISTERED, read_texts, sources
+from tinyvit.exercises.exercise import read_texts, sources
 from tinyvit.text import did_you_mean
 
 TOPICS = (  # in the order of the notebooks
@@ -13,11 +13,7 @@ TOPICS = (  # in the order of the notebooks
     "pooling", "distillation", "windows", "gates", "hidden_tokens", "dino", "clip", "diffusion", "videos",
     "tensor_cores",
 )  # fmt: skip
-for topic in TOPICS:
-    read_texts(import_module(f"tinyvit.exercises.topics.{topic}"))
-BY_TOPIC = {
-    topic: [one for one in REGISTERED.values() if one.right.__module__.endswith(f".{topic}")] for topic in TOPICS
-}
+BY_TOPIC = {topic: read_texts(import_module(f"tinyvit.exercises.topics.{topic}")) for topic in TOPICS}
 EXERCISES = {exercise.name: exercise for exercises in BY_TOPIC.values() for exercise in exercises}
 HINTS_GIVEN = {}  # how many hints of an exercise were given, by its name
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from tinyvit.exercises.calling import call, call_by_position
 from tinyvit.exercises.catalogue import find
-from tinyvit.exercises.general_mistakes import find_missing_keepdims
+from tinyvit.exercises.general_mistakes import find_in_message
 from tinyvit.exercises.invariants import broken_invariants, only_wrong_output
-from tinyvit.exercises.outputs import UnusableOutput, changed_arguments, describe_error, outputs_of
-from tinyvit.exercises.recognise import Likeness, recognise
+from tinyvit.exercises.outputs import Attempt, UnusableOutput, changed_arguments
+from tinyvit.exercises.recognise import recognise
 from tinyvit.exercises.slips import find_slips
 
 LINE_CHARACTERS = 100  # of an answer, in characters
@@ -54,6 +54,8 @@ class WrongAnswer(Exception):
         self.mistakes, self.located = tuple(mistakes), tuple(located)
 
 
+# The learner may have set NumPy to raise or warn on overflow; the comparison must do neither.
+@np.errstate(all="ignore")
 def check(name, function, time_limit=5.0, seed=0):
     """Call `function` on small random arrays, print what a teacher would say, and return a `Report`.
 
@@ -89,14 +91,12 @@ def check(name, function, time_limit=5.0, seed=0):
 def check_signature(exercise, function):
     """Raise WrongAnswer if the function can't take the exercise's arguments."""
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # functions written in C have no signature
+        inspect.signature(function).bind(*exercise.arguments)
+    except ValueError:  # functions written in C have no signature
         return
-    try:
-        signature.bind(*exercise.arguments)
     except TypeError as error:
         raise WrongAnswer(
-            f"It is called as {exercise.signature}, by position, and yours takes {signature}: "
+            f"It is called as {exercise.signature}, by position, and yours takes {inspect.signature(function)}: "
             f"{end_sentence(str(error))}"
         ) from None
 
@@ -107,67 +107,40 @@ def check_case(exercise, function, case, time_limit, seed, printed):
     result = call(lambda *arguments: exercise.answer(function, arguments, asked), given, time_limit)
     printed.append(result.printed)
     on = case_text(exercise, case)
-    if result.out_of_time:
-        at = f"was still at {result.line} after" if result.line else "was not done after"
-        raise WrongAnswer(f"It did not return{on}: it {at} {time_limit:g} seconds. Does a loop never end?")
+    ended = ending_text(result, time_limit, on)
     if result.exception is not None:
-        said = find_scalar_function(result.exception) or find_missing_keepdims(message_text(result.exception))
-        shown, mistakes = list(mistake_text([Likeness((said,), ())], 1)) if said else [], [said[0]] if said else []
-        if not shown:
-            shown, mistakes = try_equal_sizes(exercise, function, case, result.exception, time_limit, seed)
         came = exercise.draw(case, seed) if exercise.calls is None else asked[-1]  # new ones: it may have changed them
-        text = exception_text(exercise, case, result, came)
-        raise WrongAnswer(*text, *shown, mistakes=mistakes, exception=result.exception)
+        texts = [text for text in map(argument_text, exercise.arguments, came) if text]
+        shown, mistakes = explain_exception(exercise, function, case, result.exception, time_limit, seed)
+        shown = [f"It was given {', '.join(texts)}."] * bool(texts) + shown
+        raise WrongAnswer(ended, *shown, mistakes=mistakes, exception=result.exception)
+    if ended:
+        raise WrongAnswer(ended)
     touched = changed_arguments(exercise.arguments, exercise.draw(case, seed), given)
     in_place, spoilt = (in_place_note(touched), ["inputs are changed in place"]) if touched else ([], [])
     try:
-        problems, alike, locate = compare(exercise, case, result.value, seed)
+        attempt = Attempt(exercise, case, seed, result.value)
     except UnusableOutput as problem:
         raise WrongAnswer(f"{problem}{on and f' That was{on}.'}", *in_place, mistakes=spoilt) from None
-    if any(problems.values()):
+    if attempt.wrong:
         head = [f"Right on ordinary numbers; not right{on}."] if on else []
-        found, mistakes = mistake_text(alike, len(problems)), mistake_names(alike)
-        located = [] if mistakes else locate()
-        paragraphs = *head, output_table(problems), *found, *located, *in_place
+        found, mistakes = describe_mistakes(attempt)
+        located = [] if mistakes else broken_invariants(attempt) or find_slips(attempt) or only_wrong_output(attempt)
+        paragraphs = *head, output_table(attempt.problems), *found, *located, *in_place
         raise WrongAnswer(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
     if touched:
         raise WrongAnswer(f"What it returns is right{on}.", *in_place, mistakes=spoilt)
 
 
-def compare(exercise, case, value, seed):
-    """(the error of each output or None, mistakes that the wrong ones look like, a function that locates others).
-
-    That function returns sentences: a broken invariant, a step of the solution that, changed in one place, gives the
-    learner's numbers, or the only wrong output. Raises UnusableOutput as `outputs_of` does.
-    """
-
-    def arguments():
-        return exercise.draw(case, seed)
-
-    def locate():
-        with np.errstate(all="ignore"):
-            found = broken_invariants(exercise, case, arguments(), got, expected, wrong)
-        found = found or find_slips(exercise, case, arguments, got, wrong)
-        return found or only_wrong_output(wrong, len(problems))
-
-    # The learner may have set NumPy to raise or warn on overflow; the comparison must do neither.
-    with np.errstate(all="ignore"):
-        right = exercise.answer(exercise.right, arguments())
-        got, expected = outputs_of(exercise, right, value), exercise.label_outputs(right)
-        problems = {name: describe_error(got[name], one, case.tolerance, exercise.entry)
-                    for name, one in expected.items()}  # fmt: skip
-        wrong = [name for name, problem in problems.items() if problem]
-        return problems, recognise(exercise, case, arguments, got, expected, wrong) if wrong else [], locate
-
-
-def exception_text(exercise, case, result, arguments):
-    """The paragraphs about an exception."""
-    error = result.exception
-    at = f" in {result.line}" if result.line else ""
-    said = f": {message_text(error)}" if message_text(error) else ""
-    given = [shown for shown in map(argument_text, exercise.arguments, arguments) if shown]
-    happened = end_sentence(f"It raised {type(error).__name__}{at}{case_text(exercise, case)}{said}")
-    return [happened, *([f"It was given {', '.join(given)}."] if given else [])]
+def ending_text(result, time_limit, where):
+    """A sentence about a call that raised something or never ended; empty for any other."""
+    if result.out_of_time:
+        at = f"was still at {result.line} after" if result.line else "was not done after"
+        return f"It did not return{where}: it {at} {time_limit:g} seconds. Does a loop never end?"
+    if result.exception is None:
+        return ""
+    said, at = message_text(result.exception), f" in {result.line}" if result.line else ""
+    return end_sentence(f"It raised {type(result.exception).__name__}{at}{where}{said and f': {said}'}")
 
 
 def argument_text(name, value):
@@ -193,18 +166,11 @@ def message_text(error):
     return textwrap.shorten(text, MAX_MESSAGE_CHARACTERS, placeholder=" …")
 
 
-def find_scalar_function(error):
-    """(mistake, hint) for a function of `math`, or float(), that got a whole array; None for any other exception."""
-    if not isinstance(error, TypeError) or "can be converted to Python scalars" not in message_text(error):
-        return None
-    return "a function of one number gets an array", (
-        "The functions of Python's math, and float(), take one number. NumPy's take arrays: np.exp, np.sqrt, np.tanh. "
-        "NumPy has no erf: scipy.special.erf takes arrays, and so does np.vectorize(math.erf)."
-    )
-
-
-def try_equal_sizes(exercise, function, case, error, time_limit, seed):
-    """(paragraphs, mistakes) for a shape error: the function is called again with equal sizes."""
+def explain_exception(exercise, function, case, error, time_limit, seed):
+    """(paragraphs, names of mistakes) for an exception; for a shape error the function is called with equal sizes."""
+    said = find_in_message(message_text(error))
+    if said:
+        return list(mistake_text({(said,): ()}, 1)), [said[0]]
     if not isinstance(error, ValueError) or exercise.equal is None or case_text(exercise, case):
         return [], []
     equal = exercise.case_of("equal sizes", exercise.equal)
@@ -212,13 +178,13 @@ def try_equal_sizes(exercise, function, case, error, time_limit, seed):
     if result.out_of_time or result.exception is not None:
         return [], []
     try:
-        problems, alike, _ = compare(exercise, equal, result.value, seed)
+        attempt = Attempt(exercise, equal, seed, result.value)
     except UnusableOutput:
         return [], []
-    if not any(problems.values()):
+    if not attempt.wrong:
         return ["With equal sizes it is right. Are two axes mixed up?"], []
-    head = ["With equal sizes it runs, and shows the mistake:"] if alike else []
-    return [*head, *mistake_text(alike, len(problems))], mistake_names(alike)
+    found, mistakes = describe_mistakes(attempt)
+    return ["With equal sizes it runs, and shows the mistake:"] * bool(mistakes) + found, mistakes
 
 
 def case_text(exercise, case):
@@ -243,9 +209,16 @@ def output_table(problems):
     return "\n".join(f"  {name:<{width}}  {problem or 'right'}" for name, problem in problems.items())
 
 
+def describe_mistakes(attempt):
+    """(paragraphs, names) of the mistakes that wrong outputs look like."""
+    alike = recognise(attempt)
+    names = dict.fromkeys(name for mistakes in alike for name, _ in mistakes)
+    return list(mistake_text(alike, len(attempt.problems))), list(names)
+
+
 def mistake_text(alike, outputs):
     """The paragraphs about mistakes, for an exercise with this many outputs."""
-    for mistakes, names in alike:
+    for mistakes, names in alike.items():
         which = "It looks"
         if 1 < outputs <= MAX_LISTED_OUTPUTS:
             *first, last = names
@@ -253,10 +226,6 @@ def mistake_text(alike, outputs):
         for said, (mistake, hint) in zip((f"{which} like this mistake", "Together with it, this one"), mistakes):
             yield f"{said}: {mistake}."
             yield textwrap.indent(textwrap.fill(hint, LINE_CHARACTERS - 2), "  ")
-
-
-def mistake_names(alike):
-    return list(dict.fromkeys(mistake for likeness in alike for mistake, _ in likeness.mistakes))
 
 
 def printed_text(printed):

@@ -233,11 +233,12 @@ def named_entries(text):
 
 
 def read_texts(module):
-    """Read the text of a topic, whose module this is: what it says of the exercises in it, and of their parts."""
+    """Read the text of a topic, whose module this is, and return its exercises."""
     text = Path(module.__file__).with_suffix(".txt").read_text(encoding="utf-8")
     _, *words = re.split(r"^= (\w+)\n", text, flags=re.MULTILINE)
     for name, section in zip(words[::2], words[1::2]):
         read_section(vars(module)[name], section)
+    return [REGISTERED[name] for name in words[::2] if name in REGISTERED]
 
 
 def read_section(function, text):

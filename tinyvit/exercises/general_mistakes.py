@@ -5,6 +5,9 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from tinyvit.exercises.exercise import Mistake, edit_solution
+
+FORGOTTEN_DY = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
 ZEROS_HINT = "It is zero everywhere, like an array that nothing was written to."
 
 
@@ -12,38 +15,34 @@ def agree(got, other, tolerance):
     """Whether two arrays are equal up to rounding, with NaN in the same entries."""
     if got.shape != other.shape:
         return False
-    with np.errstate(all="ignore"):
-        near = (abs(got - (other + 0.0)) <= tolerance + tolerance * abs(other)) & np.isfinite(other)
+    near = (abs(got - (other + 0.0)) <= tolerance + tolerance * abs(other)) & np.isfinite(other)
     return bool((near | (got == other) | ((got != got) & (other != other))).all())
 
 
-def general_mistake(name, exercise, case, arguments, got, right):
+def general_mistake(attempt, name):
     """(mistake, hint) if one output looks like a mistake of any exercise, else None."""
+    got, right, case = attempt.got[name], attempt.expected[name], attempt.case
     if got.size and not np.isfinite(got).any():
         return "NaN or infinite", "Look for 0/0, a logarithm or root of a negative number, or an exp that overflows."
     if got.dtype.kind in "iu":
         return "integers", f"{name} has the dtype {got.dtype}: were the numbers written into an array of ints?"
     if got.shape == right.shape and not got.any():
         return "zeros", ZEROS_HINT if got.size > 1 else "It is 0, as if nothing were computed yet."
-    if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in arguments()):
+    if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in attempt.arguments()):
         return "an argument, unchanged", "One of the arguments is returned unchanged: nothing is computed yet."
-    if takes_dy(exercise):
-        outputs = exercise.evaluate(exercise.right, forget_dy(*arguments()))
-        if agree(got, outputs[name], case.tolerance):
-            return FORGOTTEN_DY
+    for mistake in forgotten_dy(attempt.exercise):
+        if agree(got, attempt.evaluate(mistake.formula)[name], case.tolerance):
+            return mistake.explanation
     found = find_factor(name, case, got, right) or find_lost_digits(got, right)
     return found or find_rearrangement(name, case, got, right)
 
 
-def takes_dy(exercise):
-    return next(iter(exercise.arguments)) == "dy"
-
-
-FORGOTTEN_DY = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
-
-
-def forget_dy(dy, *others):
-    return np.ones_like(dy), *others
+def forgotten_dy(exercise):
+    """The mistake of a backward that doesn't multiply by dy; none of another function."""
+    if "dy" not in exercise.arguments:
+        return []
+    edits = ((exercise.name, "dy = np.ones_like(dy)", None),)
+    return [Mistake(*FORGOTTEN_DY, edit_solution(exercise.right, edits), edits)]
 
 
 def find_factor(name, case, got, right):
@@ -85,14 +84,14 @@ def find_rearrangement(name, case, got, right):
     return find_wrong_sum(got, right, case.tolerance)
 
 
-def find_swapped_outputs(names, got, expected, tolerance):
+def find_swapped_outputs(attempt, names):
     """(hint, names) of the outputs that equal other outputs."""
-    others = {}
+    taken = {}
     for name in names:
-        same = [other for other in expected if other != name and agree(got[name], expected[other], tolerance)]
-        others[name] = same[0] if same else None
-    taken = [f"as {name} is {other}" for name, other in others.items() if other]
-    return f"What you return {', '.join(taken)}.", tuple(name for name in names if others[name])
+        for other, right in attempt.expected.items():
+            if other != name and agree(attempt.got[name], right, attempt.case.tolerance):
+                taken.setdefault(name, f"as {name} is {other}")
+    return f"What you return {', '.join(taken.values())}.", tuple(taken)
 
 
 def sizes_hint(factor, sizes):
@@ -127,8 +126,14 @@ def find_wrong_sum(got, right, tolerance):
     return None
 
 
-def find_missing_keepdims(message):
-    """(mistake, hint) for an exception's message whose two shapes differ by one axis; None for any other."""
+def find_in_message(message):
+    """(mistake, hint) for the message of an exception: of a function of `math`, or float(), that got a whole array, or
+    of two shapes that differ by one axis; None for any other."""
+    if "can be converted to Python scalars" in message:
+        return "a function of one number gets an array", (
+            "The functions of Python's math, and float(), take one number. NumPy's take arrays: np.exp, np.sqrt, "
+            "np.tanh. NumPy has no erf: scipy.special.erf takes arrays, and so does np.vectorize(math.erf)."
+        )
     shapes = [tuple(map(int, re.findall(r"\d+", shape))) for shape in re.findall(r"\(([\d,]+)\)", message)]
     if "broadcast" not in message or len(shapes) != 2:
         return None

@@ -10,26 +10,28 @@ from tinyvit.exercises.exercise import namespace, sources
 from tinyvit.exercises.general_mistakes import agree
 
 
-def broken_invariants(exercise, case, arguments, got, expected, names):
-    """Sentences about the outputs of these names: which invariant is broken, or how the error is spread."""
-    sentences = []
-    for name in names:
-        if got[name].shape != expected[name].shape or not np.isfinite(got[name]).all():
+def broken_invariants(attempt):
+    """Sentences about the wrong outputs: which invariant is broken, or how the error is spread."""
+    sentences, exercise, tolerance = [], attempt.exercise, attempt.case.tolerance
+    for name in attempt.wrong:
+        got, expected = attempt.got[name], attempt.expected[name]
+        if got.shape != expected.shape or not np.isfinite(got).all():
             continue
         for output, holds, residual in exercise.invariants:
-            if output == name and is_broken(exercise, residual, got, arguments, case.tolerance):
+            if output == name and is_broken(exercise, residual, attempt.got, attempt.arguments(), tolerance):
                 sentences.append(f"{'Here ' if output.startswith('gradients') else ''}{holds}; yours break this.")
-        sentences += [f"In {name}, {text}." for text in error_patterns(got[name], expected[name], case.tolerance)]
+        sentences += [f"In {name}, {text}." for text in error_patterns(got, expected, tolerance)]
     return sentences
 
 
-def only_wrong_output(names, outputs):
+def only_wrong_output(attempt):
     """A sentence if only one of several outputs, or of a dict's entries, is wrong: what the others need is right."""
-    if len(names) != 1 or outputs < 2:
+    if len(attempt.wrong) != 1 or len(attempt.problems) < 2:
         return []
+    (name,) = attempt.wrong
     return [
-        f"Only {names[0]} is wrong. What it shares with the outputs that are right is right too, so the mistake is in "
-        f"the steps that {names[0]} has for itself."
+        f"Only {name} is wrong. What it shares with the outputs that are right is right too, so the mistake is in "
+        f"the steps that {name} has for itself."
     ]
 
 
@@ -40,8 +42,7 @@ def is_broken(exercise, residual, got, arguments, tolerance):
         output, _, key = name.rstrip(']"').partition('["')
         space |= {output: {**space.get(output, {}), key: array} if key else array}
     try:
-        with np.errstate(all="ignore"):
-            return not np.abs(eval(residual, space)).max() <= 1e3 * tolerance
+        return not np.abs(eval(residual, space)).max() <= 1e3 * tolerance
     except (ValueError, ArithmeticError):  # another output, of another shape, stands in it
         return False
 
@@ -60,8 +61,7 @@ def error_patterns(got, right, tolerance):
         if size > 1 and agree(error, np.broadcast_to(error.mean(axis, keepdims=True), error.shape), tolerance):
             yield f"the error is the same along axis {axis}: a term that is constant along it is missing or too much"
             return
-    with np.errstate(all="ignore"):
-        ratio = got / right
+    ratio = got / right
     for axis, size in enumerate(got.shape):
         same = np.allclose(ratio, ratio.mean(axis, keepdims=True), rtol=1e-6, atol=0)  # NaN is not close to NaN
         if size > 1 and same and np.isfinite(ratio).all():

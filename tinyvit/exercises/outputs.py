@@ -1,12 +1,47 @@
 """Checks what a function returned: the number of values, their types, shapes and numbers."""
 
 import inspect
+from dataclasses import dataclass
 
 import numpy as np
+
+from tinyvit.exercises.exercise import Case, Exercise
 
 
 class UnusableOutput(Exception):
     """The returned value can't be compared; the message says why, in a sentence."""
+
+
+@dataclass
+class Attempt:
+    """What a learner's function returned for one case, beside what is right.
+
+    got, expected   the outputs by name
+    problems        the error in each, or None
+    wrong           the names of those with an error
+
+    Raises UnusableOutput as `outputs_of` does.
+    """
+
+    exercise: Exercise
+    case: Case
+    seed: int
+    value: object
+
+    def __post_init__(self):
+        right, case = self.exercise.answer(self.exercise.right, self.arguments()), self.case
+        self.got, self.expected = outputs_of(self.exercise, right, self.value), self.exercise.label_outputs(right)
+        self.problems = {name: describe_error(self.got[name], one, case.tolerance, self.exercise.entry)
+                         for name, one in self.expected.items()}  # fmt: skip
+        self.wrong = [name for name, problem in self.problems.items() if problem]
+
+    def arguments(self):
+        """The case's arguments, new ones at each call."""
+        return self.exercise.draw(self.case, self.seed)
+
+    def evaluate(self, formula):
+        """What a formula makes of the same arguments, by name."""
+        return self.exercise.evaluate(formula, self.arguments())
 
 
 def outputs_of(exercise, expected, value):

@@ -15,22 +15,18 @@ from tinyvit.exercises.exercise import MISTAKES, Mistake, namespace, sources
 def mistakes_of_parts(name):
     """The mistakes of all parts of the exercise of that name, as its own."""
     made = []
-    parts = parts_of(name)
+    parts, places = parts_of(name), EXERCISES[name].places
     for part in parts:
         forward = part.removesuffix("_backward")
         for mistake in MISTAKES.get(part, []):
-            everywhere = {part: (mistake, None)}
-            twin = [other for other in MISTAKES.get(forward, []) if other.name == mistake.name and forward in parts]
-            if twin and forward != part:
-                both = everywhere | {forward: (twin[0], None)}
-                made.append(make_mistake(name, mistake, f"{forward} and {part}", both))
-            made.append(make_mistake(name, mistake, part, everywhere))
-            for place, calls in EXERCISES[name].places.items():
+            twin = [other for other in MISTAKES.get(forward, []) if other.name == mistake.name and forward != part]
+            for place, calls in ({"": dict.fromkeys(parts)} | places).items():  # None: in all calls
                 if part in calls:
-                    made.append(make_mistake(name, mistake, f"{part}, {place}", {part: (mistake, calls[part])}))
-                    if twin and forward in calls and forward != part:
-                        both = {part: (mistake, calls[part]), forward: (twin[0], calls[forward])}
-                        made.append(make_mistake(name, mistake, f"{forward} and {part}, {place}", both))
+                    at, wrong = f", {place}" if place else "", {part: (mistake, calls[part])}
+                    if twin and forward in calls:
+                        both = wrong | {forward: (twin[0], calls[forward])}
+                        made.append(make_mistake(name, mistake, f"{forward} and {part}{at}", both))
+                    made.append(make_mistake(name, mistake, f"{part}{at}", wrong))
     if {"split_heads", "join_heads"} <= set(parts):
         both = {part: (MISTAKES[part][0], None) for part in ("split_heads", "join_heads")}
         said = Mistake("heads are split and joined by a reshape without transpose", both["split_heads"][0].hint, None)

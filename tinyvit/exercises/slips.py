@@ -131,7 +131,8 @@ def places(node, step=None):
 def variables(function):
     """A function's arguments and variables."""
     stored = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    return [ast.Name(name, ast.Load()) for name in dict.fromkeys([*(a.arg for a in function.args.args), *sorted(stored)])]
+    names = dict.fromkeys([*(argument.arg for argument in function.args.args), *sorted(stored)])
+    return [ast.Name(name, ast.Load()) for name in names]
 
 
 def step_changes(function, node, line):
@@ -196,15 +197,13 @@ def compile_function(function):
         return compile(ast.Module([function], []), "<solution>", "exec")
 
 
-def find_slips(exercise, case, arguments, got, wrong):
-    """Sentences about the wrong outputs that one changed step explains; as few steps as do.
-
-    arguments   a function that draws new ones
-    """
-    space, best, given = namespace(sources(exercise.right)), {}, arguments()
+def find_slips(attempt):
+    """Sentences about the wrong outputs that one changed step explains; as few steps as do."""
+    exercise, got, wrong = attempt.exercise, attempt.got, attempt.wrong
+    space, best, given = namespace(sources(exercise.right)), {}, attempt.arguments()
     for function, code, step in changed_solutions(exercise.name):
         outputs = evaluate_change(exercise, space, function, code, deepcopy(given))
-        same = [name for name in wrong if name in outputs and agree(outputs[name], got[name], case.tolerance)]
+        same = [name for name in wrong if name in outputs and agree(outputs[name], got[name], attempt.case.tolerance)]
         for name in same:
             if name not in best or len(same) > len(best[name][0]):
                 best[name] = same, function, step

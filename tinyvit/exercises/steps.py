@@ -8,16 +8,12 @@ import numpy as np
 
 from tinyvit.exercises.calling import call
 from tinyvit.exercises.catalogue import EXERCISES, find
-from tinyvit.exercises.checking import Report, end_sentence, format_answer, message_text, printed_text
+from tinyvit.exercises.checking import Report, ending_text, format_answer, printed_text
 from tinyvit.exercises.exercise import namespace, sources
 from tinyvit.exercises.general_mistakes import find_factor, find_rearrangement
 from tinyvit.exercises.outputs import UnusableOutput, check_output, describe_error, type_text
 
 STEPS_FORM = "return a dict of arrays by the steps' names, or yield each as name, array"
-
-
-class UnusableSteps(Exception):
-    """Ends a comparison with a sentence."""
 
 
 def steps(name):
@@ -52,7 +48,7 @@ def check_steps(name, mine, time_limit=5.0, seed=0):
     result = call(lambda *arguments: collect(mine, arguments, given), drawn, time_limit)
     with np.errstate(all="ignore"):
         right, *paragraphs = compare_steps(exercise, expected, given, problem_text(result, given, time_limit))
-    exception = None if isinstance(result.exception, UnusableSteps) else result.exception
+    exception = None if isinstance(result.exception, UnusableOutput) else result.exception
     report = Report(name, right, format_answer(*paragraphs, *printed_text([result.printed])), exception=exception)
     print(report.answer)
     return report
@@ -93,33 +89,28 @@ def expected_steps(name, seed=0):
 
 
 def collect(mine, arguments, given):
-    """Put what the learner's function returns or yields into `given`; raises UnusableSteps if it is of another form."""
+    """Put what the learner's function returns or yields into `given`; raises UnusableOutput if that can't be read."""
     value = mine(*arguments)
     if isinstance(value, Mapping):
         given.update(value)
         return
     if value is None or isinstance(value, (str, np.ndarray)) or not hasattr(value, "__iter__"):
-        raise UnusableSteps(f"It returned {type_text(value)}; {STEPS_FORM}.")
+        raise UnusableOutput(f"It returned {type_text(value)}; {STEPS_FORM}.")
     for pair in value:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise UnusableSteps(f"It gave {type_text(pair)} where a name and an array were expected; {STEPS_FORM}.")
+            raise UnusableOutput(f"It gave {type_text(pair)} where a name and an array were expected; {STEPS_FORM}.")
         if pair[0] in given:
-            raise UnusableSteps(f"It gave {pair[0]} twice.")
+            raise UnusableOutput(f"It gave {pair[0]} twice.")
         # A copy: the learner may go on in the same array.
         given[pair[0]] = pair[1].copy() if isinstance(pair[1], np.ndarray) else pair[1]
 
 
 def problem_text(result, given, time_limit):
     """A sentence about how the call ended, if it didn't end well."""
-    if result.out_of_time:
-        return f"It was not done after {time_limit:g} seconds{f', at {result.line}' if result.line else ''}."
-    if isinstance(result.exception, UnusableSteps):
+    if isinstance(result.exception, UnusableOutput):
         return str(result.exception)
-    if result.exception is None:
-        return "" if given else f"It gave no steps; {STEPS_FORM}."
-    said, at = message_text(result.exception), f" in {result.line}" if result.line else ""
     last = f" after {[*given][-1]}" if given else ""
-    return end_sentence(f"It raised {type(result.exception).__name__}{at}{last}{said and f': {said}'}")
+    return ending_text(result, time_limit, last) or ("" if given else f"It gave no steps; {STEPS_FORM}.")
 
 
 def compare_steps(exercise, expected, given, problem):
