@@ -26,14 +26,9 @@ import numpy as np
 
 STOP_SECONDS = 1.0  # seconds given to a thread to end when it was told to
 MAX_PRINTED_CHARACTERS = 1000  # characters of a function's output that are kept: an endless loop may print, too
-LIBRARY_FOLDERS = tuple(
-    os.path.realpath(folder) + os.sep
-    for folder in {
-        os.path.dirname(os.path.dirname(__file__)),
-        os.path.dirname(os.path.dirname(np.__file__)),
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    }
-)
+FOLDERS = [os.path.dirname(os.path.dirname(module)) for module in (__file__, np.__file__)]
+FOLDERS += [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+LIBRARY_FOLDERS = tuple(os.path.realpath(folder) + os.sep for folder in FOLDERS)
 
 
 class TimeLimitExceeded(BaseException):

@@ -117,7 +117,11 @@ def check_case(exercise, function, case, time_limit, seed, printed):
     if ended:
         raise WrongAnswer(ended)
     touched = changed_arguments(exercise.arguments, exercise.draw(case, seed), given)
-    in_place, spoilt = (in_place_note(touched), ["inputs are changed in place"]) if touched else ([], [])
+    spoilt = ["inputs are changed in place"] if touched else []
+    in_place = [
+        f"It changes {' and '.join(touched)} in place, but the caller still needs the old values: write x = x - y "
+        "instead of x -= y, or work on x.copy()."
+    ] * bool(touched)
     try:
         attempt = Attempt(exercise, case, seed, result.value)
     except UnusableOutput as problem:
@@ -190,13 +194,6 @@ def explain_exception(exercise, function, case, error, time_limit, seed):
 def case_text(exercise, case):
     """The special feature of a case, as the end of a sentence; empty for the first, ordinary case."""
     return "" if case.title == exercise.cases()[0].title else f" with {case.title}"
-
-
-def in_place_note(names):
-    return [
-        f"It changes {' and '.join(names)} in place, but the caller still needs the old values: write x = x - y "
-        "instead of x -= y, or work on x.copy()."
-    ]
 
 
 def output_table(problems):

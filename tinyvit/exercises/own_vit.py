@@ -2,7 +2,7 @@
 
 import tempfile
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ class OwnTraining(Report):
     package_accuracy, package_seconds   of the package's own model of that shape, trained alike
     """
 
+    name: str = field(repr=False)
     accuracy: float | None = None
     seconds: float | None = None
     package_accuracy: float | None = None
@@ -29,7 +30,7 @@ class OwnTraining(Report):
 
 
 class BrokenFunction(Exception):
-    """A learner's function failed in the middle of a training; the message says where."""
+    """A learner's function is wrong, or failed in the middle of a training; the message says where."""
 
 
 class LineDisplay:
@@ -77,10 +78,9 @@ def train(mine, data="digits", epochs=None, seed=0, data_dir=None, compare=True,
             f"{' and no '.join(lacking)}; types.SimpleNamespace(vit=…, vit_backward=…) makes one"
         )
     config = config_for(data, epochs, seed, data_dir, images)
-    if not all([check(name, getattr(mine, name)) for name in FUNCTIONS]):
-        problem = "Nothing was trained: mend these functions first, then call train again."
-        return print_result(OwnTraining("vit", False, problem))
     try:
+        if not all([check(name, getattr(mine, name)) for name in FUNCTIONS]):
+            raise BrokenFunction("Nothing was trained: mend these functions first, then call train again.")
         own = run_training(config, "your ViT", mine)
     except BrokenFunction as problem:
         return print_result(OwnTraining("vit", False, str(problem)))

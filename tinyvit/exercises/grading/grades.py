@@ -128,17 +128,15 @@ def grade_one(submission, exercise, seed, seconds, megabytes):
 def run_worker(order):
     """(how a solution ended, its outputs by case and name), from a process of its own."""
     with tempfile.TemporaryDirectory(prefix="tinyvit-grade-") as folder:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-c", WORKER, *map(os.path.abspath, sys.path)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env={"LANG": "C.UTF-8", **ONE_THREAD},
-        )  # fmt: skip
         try:
-            written, _ = process.communicate(json.dumps(order).encode(), order["seconds"] + START_SECONDS)
-        except subprocess.TimeoutExpired:
-            written = b""
-        finally:
-            process.kill()
-            code = process.wait()
+            process = subprocess.run(
+                [sys.executable, "-I", "-c", WORKER, *map(os.path.abspath, sys.path)], input=json.dumps(order).encode(),
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env={"LANG": "C.UTF-8", **ONE_THREAD},
+                timeout=order["seconds"] + START_SECONDS,
+            )  # fmt: skip
+            written, code = process.stdout, process.returncode
+        except subprocess.TimeoutExpired:  # it is killed
+            written, code = b"", -signal.SIGKILL
     if code in (-signal.SIGALRM, -signal.SIGKILL) and not written:
         return {"status": "time", "message": f"was not done after {order['seconds']:g} seconds"}, {}
     try:

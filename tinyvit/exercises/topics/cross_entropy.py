@@ -12,6 +12,10 @@ def inputs(random, B, K):
     return random.standard_normal((B, K)), labels, round(float(random.uniform(0.11, 0.3)), 2)
 
 
+def single_sample(random):
+    return inputs(random, 1, 4)
+
+
 def large_logits(random):
     _, labels, label_smoothing = inputs(random, 3, 4)
     logits = random.standard_normal((3, 4)) - 1000
@@ -19,8 +23,8 @@ def large_logits(random):
     return logits, labels, label_smoothing
 
 
-def backward_inputs(random, B, K):
-    return float(random.uniform(0.5, 2)), *inputs(random, B, K)
+def with_dy(draw):
+    return lambda random, **sizes: (float(random.uniform(0.5, 2)), *draw(random, **sizes))
 
 
 SIZES = {"B": 3, "K": 4}, {"B": 7, "K": 5}  # in the second, labels occur twice
@@ -29,12 +33,13 @@ OVERFLOW = (
     "exp overflows, or a probability is rounded to 0, and its logarithm is infinite. Take the logarithm of the "
     "softmax on paper first, and compute what is left.",
 )
-LARGE = "logits near 1000 and −1000"
+MAXIMUM = "the row's maximum is not subtracted", "exp(1000) overflows; subtract each row's maximum first."
+SINGLE, LARGE = "a single sample", "logits near 1000 and −1000"
 
 
 @exercise(
     inputs, SIZES,
-    traps=(Case("a single sample", lambda random: inputs(random, 1, 4)), Case(LARGE, large_logits, mistake=OVERFLOW)),
+    traps=(Case(SINGLE, single_sample), Case(LARGE, large_logits, mistake=OVERFLOW)),
 )
 def cross_entropy(logits, labels, label_smoothing):
     """The mean over samples of −Σₖ tₖ log softmax(logits)ₖ, where t is 1 − ε at the label, plus ε/K everywhere.
@@ -55,15 +60,8 @@ def cross_entropy(logits, labels, label_smoothing):
 
 
 @exercise(
-    backward_inputs, SIZES,
-    traps=(
-        Case("a single sample", lambda random: backward_inputs(random, 1, 4)),
-        Case(
-            LARGE,
-            lambda random: (float(random.uniform(0.5, 2)), *large_logits(random)),
-            mistake=("the row's maximum is not subtracted", "exp(1000) overflows; subtract each row's maximum first."),
-        ),
-    ),
+    with_dy(inputs), SIZES,
+    traps=(Case(SINGLE, with_dy(single_sample)), Case(LARGE, with_dy(large_logits), mistake=MAXIMUM)),
 )
 def cross_entropy_backward(dy, logits, labels, label_smoothing):
     """The gradient of `cross_entropy`.
