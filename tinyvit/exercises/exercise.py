@@ -66,6 +66,12 @@ def normal(*shapes, numbers=()):
     return inputs
 
 
+def read_sizes(text):
+    """{letter: size} of a text such as "B=2 N=3"."""
+    pairs = (pair.split("=") for pair in text.split())
+    return {letter: int(size) for letter, size in pairs}
+
+
 def require_fit(sizes_fit):
     """Raise ValueError for sizes that don't fit together: the grader, which draws some, then tries others."""
     if not sizes_fit:
@@ -107,7 +113,8 @@ class Exercise:
 
     right      the solution
     inputs     (NumPy Generator, **sizes) -> the arguments
-    sizes      those of the two ordinary cases: distinct ones, so that no two axes can be mixed up unnoticed
+    sizes      those of the two ordinary cases, as "B=2 N=3", from then on as dicts: distinct ones, so that no two axes
+               can be mixed up unnoticed
     equal      sizes that are equal as far as they can be. A product with a matrix that should have been transposed
                raises an error where sizes differ; on these it gives numbers, by which the mistake is recognised
     forward    of a backward: the forward's solution. Inputs and sizes are its own; dy has the shape of its result,
@@ -123,8 +130,8 @@ class Exercise:
 
     right: Callable
     inputs: Callable | None = None
-    sizes: tuple[dict, ...] = ()
-    equal: dict | None = None
+    sizes: tuple[str, ...] = ()
+    equal: str | None = None
     forward: Callable | None = None
     traps: tuple[Case, ...] = ()
     tolerance: float = TOLERANCE
@@ -142,6 +149,7 @@ class Exercise:
         self.task = " ".join(task.split())
         self.arguments, self.returns = (dict(named_entries(text)) for text in (arguments, returns))
         self.mistakes = MISTAKES.setdefault(self.name, [])
+        self.sizes, self.equal = tuple(map(read_sizes, self.sizes)), self.equal and read_sizes(self.equal)
         if self.forward is not None:
             forward = REGISTERED[self.forward.__name__]
             self.inputs, self.sizes, self.equal = forward.inputs, forward.sizes, forward.equal

@@ -16,9 +16,7 @@ def first_step(random):
     return theta, g, np.zeros(5), np.zeros(5), 1, *rest
 
 
-@exercise(
-    inputs, ({"D": 5, "t": 3}, {"D": 4, "t": 7}), traps=(Case("the first step, where m and v are 0", first_step),),
-)
+@exercise(inputs, ("D=5 t=3", "D=4 t=7"), traps=(Case("the first step, where m and v are 0", first_step),))
 def adam(theta, g, m, v, t, lr, beta1, beta2, eps):
     """One step of Adam (Kingma & Ba 2015, algorithm 1).
 

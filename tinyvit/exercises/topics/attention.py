@@ -13,10 +13,10 @@ def large_scores(random):
     return q, k, v
 
 
-SIZES = {"B": 2, "H": 3, "M": 4, "N": 5, "d": 6, "e": 7}, {"B": 3, "H": 1, "M": 4, "N": 2, "d": 5, "e": 6}
+SIZES = "B=2 H=3 M=4 N=5 d=6 e=7", "B=3 H=1 M=4 N=2 d=5 e=6"
 
 
-@exercise(QKV, SIZES, equal=dict.fromkeys("BHMNde", 3), traps=(Case("scores near 1000", large_scores),))
+@exercise(QKV, SIZES, equal="B=3 H=3 M=3 N=3 d=3 e=3", traps=(Case("scores near 1000", large_scores),))
 def attention(q, k, v):
     """Average the values by the softmax of each query's scores, scaled by 1/√d (Vaswani et al. 2017, eq. 1).
 

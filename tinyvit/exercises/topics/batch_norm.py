@@ -13,7 +13,7 @@ def running_inputs(random, B, C, H, W):
     return x, mean, random.uniform(0.5, 2, C), momentum
 
 
-SIZES = {"B": 3, "C": 4, "H": 2, "W": 5}, {"B": 1, "C": 2, "H": 4, "W": 3}
+SIZES = "B=3 C=4 H=2 W=5", "B=1 C=2 H=4 W=3"
 
 
 @exercise(inputs, SIZES)
@@ -61,7 +61,7 @@ def batch_norm_backward(dy, x, weight, eps):
     return dx, (dy * xhat).sum(axes), dy.sum(axes)
 
 
-@exercise(running_inputs, (SIZES[0], {"B": 2, "C": 1, "H": 4, "W": 3}))
+@exercise(running_inputs, (SIZES[0], "B=2 C=1 H=4 W=3"))
 def running_statistics(x, running_mean, running_variance, momentum):
     """Move the running mean and variance of a batch norm by `momentum` towards those of the batch x, of which the
     variance is unbiased: divided by n − 1, where n = B·H·W.

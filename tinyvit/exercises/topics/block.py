@@ -27,8 +27,8 @@ def large_scores(random):
     return x, parameters | dict(zip(ATTENTION, of_attention)), num_heads, eps
 
 
-SIZES = {"B": 2, "N": 5, "H": 3, "d": 4, "M": 7}, {"B": 1, "N": 3, "H": 2, "d": 3, "M": 5}
-EQUAL = {"B": 4, "N": 4, "H": 2, "d": 2, "M": 4}
+SIZES = "B=2 N=5 H=3 d=4 M=7", "B=1 N=3 H=2 d=3 M=5"
+EQUAL = "B=4 N=4 H=2 d=2 M=4"
 
 
 @exercise(inputs, SIZES, equal=EQUAL, traps=(Case(heads.LARGE, large_scores),))

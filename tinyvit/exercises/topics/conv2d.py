@@ -5,11 +5,11 @@ import numpy as np
 from tinyvit.exercises.exercise import exercise, normal
 
 SIZES = (
-    {"B": 2, "C": 3, "H": 7, "W": 9, "O": 4, "P": 2, "Q": 3, "s": 2, "p": 1},
-    {"B": 1, "C": 2, "H": 6, "W": 5, "O": 3, "P": 3, "Q": 2, "s": 1, "p": 2},
-    {"B": 1, "C": 2, "H": 4, "W": 7, "O": 3, "P": 2, "Q": 3, "s": 2, "p": 0},
+    "B=2 C=3 H=7 W=9 O=4 P=2 Q=3 s=2 p=1",
+    "B=1 C=2 H=6 W=5 O=3 P=3 Q=2 s=1 p=2",
+    "B=1 C=2 H=4 W=7 O=3 P=2 Q=3 s=2 p=0",
 )
-EQUAL = {"B": 3, "C": 3, "H": 3, "W": 3, "O": 3, "P": 3, "Q": 3, "s": 1, "p": 1}
+EQUAL = "B=3 C=3 H=3 W=3 O=3 P=3 Q=3 s=1 p=1"
 
 
 @exercise(normal("BCHW", "OCPQ", "O", numbers="sp"), SIZES, equal=EQUAL)

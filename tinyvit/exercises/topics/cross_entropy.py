@@ -27,7 +27,7 @@ def with_dy(draw):
     return lambda random, **sizes: (float(random.uniform(0.5, 2)), *draw(random, **sizes))
 
 
-SIZES = {"B": 3, "K": 4}, {"B": 7, "K": 5}  # in the second, labels occur twice
+SIZES = "B=3 K=4", "B=7 K=5"  # in the second, labels occur twice
 OVERFLOW = (
     "the logarithm of a probability that became 0",
     "exp overflows, or a probability is rounded to 0, and its logarithm is infinite. Take the logarithm of the "

@@ -16,7 +16,7 @@ def with_box(random, *box):
 
 
 @exercise(
-    inputs, ({"C": 3, "H": 12, "W": 10, "K": 5}, {"C": 1, "H": 8, "W": 13, "K": 4}),
+    inputs, ("C=3 H=12 W=10 K=5", "C=1 H=8 W=13 K=4"),
     traps=(
         Case("a box that is the whole image", lambda random: with_box(random, 0, 7, 0, 9)),
         Case("a box of no rows", lambda random: with_box(random, 4, 4, 2, 6)),

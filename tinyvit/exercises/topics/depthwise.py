@@ -4,11 +4,7 @@ import numpy as np
 
 from tinyvit.exercises.exercise import exercise, normal
 
-SIZES = (
-    {"B": 2, "C": 3, "H": 5, "W": 7, "P": 2, "Q": 3, "p": 1},
-    {"B": 1, "C": 2, "H": 6, "W": 4, "P": 3, "Q": 2, "p": 2},
-    {"B": 1, "C": 2, "H": 4, "W": 5, "P": 2, "Q": 3, "p": 0},
-)
+SIZES = "B=2 C=3 H=5 W=7 P=2 Q=3 p=1", "B=1 C=2 H=6 W=4 P=3 Q=2 p=2", "B=1 C=2 H=4 W=5 P=2 Q=3 p=0"
 
 
 @exercise(normal("BCHW", "CPQ", numbers="p"), SIZES)

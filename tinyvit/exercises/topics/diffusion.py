@@ -19,8 +19,8 @@ def labels_inputs(random, B, K, D):
     return random.standard_normal((B, D)), random.integers(0, K, B), K
 
 
-IMAGES = ({"B": 2, "C": 1, "H": 3, "W": 2}, {"B": 3, "C": 2, "H": 2, "W": 2})
-TOKENS = ({"B": 2, "N": 3, "D": 4}, {"B": 1, "N": 2, "D": 5})
+IMAGES = "B=2 C=1 H=3 W=2", "B=3 C=2 H=2 W=2"
+TOKENS = "B=2 N=3 D=4", "B=1 N=2 D=5"
 
 
 @exercise(noise_inputs, IMAGES)
@@ -88,7 +88,7 @@ def add_gated_backward(dy, branch, gate):
     return dy, dy * gate[:, None], (dy * branch).sum(1)
 
 
-@exercise(labels_inputs, ({"B": 6, "K": 3, "D": 2}, {"B": 7, "K": 4, "D": 3}))
+@exercise(labels_inputs, ("B=6 K=3 D=2", "B=7 K=4 D=3"))
 def embed_labels_backward(dy, labels, count):
     """The gradient of a table (K, D) out of which sample b took row labels[b].
 

@@ -9,7 +9,7 @@ def inputs(random, **sizes):
     return (2 * random.standard_normal(tuple(sizes.values())),)
 
 
-@exercise(inputs, ({"B": 3, "N": 4}, {"B": 2, "N": 1, "M": 7}))
+@exercise(inputs, ("B=3 N=4", "B=2 N=1 M=7"))
 def gelu(x):
     """The exact GELU, x Φ(x), where Φ is the distribution function of the standard normal distribution.
 

@@ -13,7 +13,7 @@ def filters(random, O, C, P, Q):  # noqa: E741
     return 0.3 + random.standard_normal((O, C, P, Q)), visible_eps(random)
 
 
-@exercise(inputs, ({"B": 2, "C": 6, "H": 2, "W": 5, "G": 2}, {"B": 1, "C": 9, "H": 3, "W": 2, "G": 3}))
+@exercise(inputs, ("B=2 C=6 H=2 W=5 G=2", "B=1 C=9 H=3 W=2 G=3"))
 def group_norm(x, weight, bias, num_groups, eps):
     """Give every group of C/G channels that follow one another, of each sample, mean 0 and variance 1 (ε is added to
     the variance), scale each channel by weight and shift it by bias.
@@ -60,7 +60,7 @@ def group_norm_backward(dy, x, weight, num_groups, eps):
     return dx.reshape(x.shape), (dy * xhat.reshape(x.shape)).sum((0, 2, 3)), dy.sum((0, 2, 3))
 
 
-@exercise(filters, ({"O": 4, "C": 3, "P": 2, "Q": 5}, {"O": 2, "C": 5, "P": 3, "Q": 3}))
+@exercise(filters, ("O=4 C=3 P=2 Q=5", "O=2 C=5 P=3 Q=3"))
 def standardize_weight(weight, eps):
     """Give every filter mean 0 and variance 1 over its C·P·Q numbers; ε is added to the variance.
 

@@ -10,7 +10,7 @@ def inputs(random, B, N, n, D):
     return x, token, random.random((B, N)).argsort(1)[:, :n], N
 
 
-@exercise(inputs, ({"B": 2, "N": 5, "n": 2, "D": 3}, {"B": 1, "N": 4, "n": 3, "D": 2}))
+@exercise(inputs, ("B=2 N=5 n=2 D=3", "B=1 N=4 n=3 D=2"))
 def place_tokens(x, token, index, count):
     """Each sample's tokens at the places `index` says, among `count` of them, and the mask token everywhere else.
 

@@ -10,7 +10,7 @@ def sides(random, old, new):
 
 
 @exercise(
-    sides, ({"old": 8, "new": 12}, {"old": 7, "new": 3}),
+    sides, ("old=8 new=12", "old=7 new=3"),
     traps=(Case("a single patch", lambda random: (1, 3)), Case("as many patches as before", lambda random: (4, 4))),
 )
 def bicubic(old, new):
@@ -35,10 +35,7 @@ def bicubic(old, new):
     return matrix
 
 
-@exercise(
-    normal("RKD", "Rr", "Kk"), ({"R": 3, "K": 5, "r": 4, "k": 7, "D": 2}, {"R": 6, "K": 2, "r": 3, "k": 4, "D": 5}),
-    equal={"R": 4, "K": 4, "r": 4, "k": 4, "D": 3},
-)
+@exercise(normal("RKD", "Rr", "Kk"), ("R=3 K=5 r=4 k=7 D=2", "R=6 K=2 r=3 k=4 D=5"), equal="R=4 K=4 r=4 k=4 D=3")
 def resize_backward(dy, down, across):
     """The gradient with respect to x of y[R, K] = Σ down[R, r] across[K, k] x[r, k], an interpolation summed over r,
     k.

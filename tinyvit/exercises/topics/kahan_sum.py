@@ -23,7 +23,7 @@ def told_apart_by_float64(random):
 
 
 @exercise(
-    inputs, ({"n": 20_000}, {"n": 3_000}),
+    inputs, ("n=20_000", "n=3_000"),
     traps=(
         Case("a 1 and thousands of small numbers", lost_in_a_tree, tolerance=ROUNDINGS),
         Case("numbers that only float64 tells apart", told_apart_by_float64, tolerance=1e-8),

@@ -13,7 +13,7 @@ def far_from_zero(random):
     return x + 1e7, weight, bias, eps
 
 
-SIZES = {"B": 2, "N": 3, "D": 5}, {"B": 1, "N": 4, "D": 7}
+SIZES = "B=2 N=3 D=5", "B=1 N=4 D=7"
 CANCELLED = (
     "the variance as E[x²] − E[x]²",
     "That is right on paper, but it subtracts two large numbers that are nearly equal, and few digits of the "

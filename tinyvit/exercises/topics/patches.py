@@ -12,7 +12,7 @@ def backward_inputs(random, B, C, H, W, P, Q):
     return random.standard_normal((B, H * W // (P * Q), C * P * Q)), (P, Q), (H, W)
 
 
-SIZES = {"B": 2, "C": 3, "H": 6, "W": 12, "P": 2, "Q": 3}, {"B": 1, "C": 2, "H": 4, "W": 4, "P": 4, "Q": 2}
+SIZES = "B=2 C=3 H=6 W=12 P=2 Q=3", "B=1 C=2 H=4 W=4 P=4 Q=2"
 
 
 @exercise(inputs, SIZES)

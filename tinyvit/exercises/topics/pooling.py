@@ -24,10 +24,10 @@ def avg_backward_inputs(random, B, C, H, W, P, s):
     return random.standard_normal((B, C, *grid(H, W, P, s))), P, s, (H, W)
 
 
-SIZES = {"B": 2, "C": 3, "H": 6, "W": 9, "P": 3, "s": 2}, {"B": 1, "C": 2, "H": 7, "W": 4, "P": 2, "s": 1}
+SIZES = "B=2 C=3 H=6 W=9 P=3 s=2", "B=1 C=2 H=7 W=4 P=2 s=1"
 
 
-@exercise(relu_inputs, ({"B": 2, "C": 3, "H": 4, "W": 5}, {"B": 1, "C": 2, "H": 3, "W": 7}))
+@exercise(relu_inputs, ("B=2 C=3 H=4 W=5", "B=1 C=2 H=3 W=7"))
 def relu_backward(dy, x):
     """The gradient of y = max(x, 0); at x = 0 it is 0.
 

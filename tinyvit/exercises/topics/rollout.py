@@ -10,7 +10,7 @@ def inputs(random, L, B, H, N):
     return (softmax(random.standard_normal((L, B, H, N, N))),)
 
 
-@exercise(inputs, ({"L": 3, "B": 2, "H": 4, "N": 5}, {"L": 4, "B": 1, "H": 2, "N": 6}))
+@exercise(inputs, ("L=3 B=2 H=4 N=5", "L=4 B=1 H=2 N=6"))
 def rollout(attention):
     """Attention rollout (Abnar & Zuidema 2020): the product of all layers' ½ (mean over the heads) + ½ I, the last one
     on the left.

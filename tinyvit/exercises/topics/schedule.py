@@ -12,7 +12,7 @@ def without_warmup(random):
 
 
 @exercise(
-    inputs, ({"total": 1000, "warmup": 100}, {"total": 50, "warmup": 7}), traps=(Case("no warm-up", without_warmup),),
+    inputs, ("total=1000 warmup=100", "total=50 warmup=7"), traps=(Case("no warm-up", without_warmup),),
     calls=lambda steps, total, warmup: [(step, total, warmup) for step in steps], entry="step",
 )
 def schedule(step, total, warmup):

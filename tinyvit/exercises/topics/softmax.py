@@ -19,7 +19,7 @@ TRAPS = (
 )
 
 
-@exercise(inputs, ({"B": 3, "N": 4}, {"B": 1, "N": 7}), traps=TRAPS)
+@exercise(inputs, ("B=3 N=4", "B=1 N=7"), traps=TRAPS)
 def softmax(x):
     """Turn every row of scores into probabilities: exp of each over the sum of exp over the row.
 

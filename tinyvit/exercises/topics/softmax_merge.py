@@ -18,7 +18,7 @@ def overlapping(random):
 
 
 @exercise(
-    halves, ({},),
+    halves, ("",),
     traps=(
         Case("negative scores, the larger ones in the first half", overlapping),
         Case("a second half 1000 higher", lambda random: halves(random, 1000.0)),

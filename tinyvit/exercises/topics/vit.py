@@ -30,11 +30,8 @@ def as_trained(random):
     return images, {name: array * (0.3 if array.ndim > 1 else 1) for name, array in parameters.items()}, *rest
 
 
-SIZES = (
-    {"B": 2, "C": 3, "side": 6, "P": 3, "depth": 2, "H": 3, "d": 4, "M": 7, "K": 5},
-    {"B": 1, "C": 2, "side": 4, "P": 2, "depth": 3, "H": 2, "d": 3, "M": 5, "K": 4},
-)
-EQUAL = {"B": 4, "C": 1, "side": 4, "P": 2, "depth": 2, "H": 2, "d": 2, "M": 4, "K": 4}
+SIZES = "B=2 C=3 side=6 P=3 depth=2 H=3 d=4 M=7 K=5", "B=1 C=2 side=4 P=2 depth=3 H=2 d=3 M=5 K=4"
+EQUAL = "B=4 C=1 side=4 P=2 depth=2 H=2 d=2 M=4 K=4"
 
 
 def enter(images, parameters):

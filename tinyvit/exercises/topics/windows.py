@@ -23,8 +23,8 @@ def bias_inputs(random, H, w):
     return random.standard_normal((H, w * w, w * w)), w
 
 
-GRIDS = {"B": 2, "R": 2, "C": 3, "D": 4, "p": 3, "s": 1}, {"B": 1, "R": 1, "C": 1, "D": 2, "p": 4, "s": 2}
-SIDES = {"H": 3, "w": 3}, {"H": 2, "w": 4}
+GRIDS = "B=2 R=2 C=3 D=4 p=3 s=1", "B=1 R=1 C=1 D=2 p=4 s=2"
+SIDES = "H=3 w=3", "H=2 w=4"
 
 
 @exercise(grid_inputs, GRIDS)
