@@ -14,7 +14,7 @@ class UnusableOutput(Exception):
 
 @dataclass
 class Attempt:
-    """What a learner's function returned for one case, beside what is right.
+    """The result of a learner's function for one case, beside the right one.
 
     got, expected   the outputs by name
     problems        the error in each, or None
@@ -40,7 +40,7 @@ class Attempt:
         return self.exercise.draw(self.case, self.seed)
 
     def evaluate(self, formula):
-        """What a formula makes of the same arguments, by name."""
+        """The outputs of a formula for the same arguments, by name."""
         return self.exercise.evaluate(formula, self.arguments())
 
 

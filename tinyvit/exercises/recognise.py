@@ -1,8 +1,8 @@
 """Recognises the mistake behind a wrong answer.
 
 A mistake is recognised by its numbers: for the same random arguments, the wrong formula gives what the learner's
-function gave. The learner's source isn't read. First come the exercise's own mistakes, then its
-parts', general ones, and pairs.
+function gave. The learner's source isn't read. First come the exercise's own mistakes, then its parts',
+general ones, and pairs.
 """
 
 from tinyvit.exercises.general_mistakes import agree, find_swapped_outputs, general_mistake

@@ -54,7 +54,7 @@ def fill(template, **names):
 
 
 def expressions(templates, **names):
-    """What templates become with expressions in the place of their letters."""
+    """Templates as expressions, with others in the place of their letters."""
     return [ast.parse(fill(template, **names), mode="eval").body for template in templates]
 
 
