@@ -1,6 +1,7 @@
 """The solutions give what the package gives, and so do all others that give the same numbers."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -44,37 +45,37 @@ def worked_example_backward(patches):
 # are held to their forwards below.
 SAME = (F.conv2d, F.batch_norm, F.group_norm, F.standardize_weight, F.max_pool2d, F.place_tokens, F.add_noise,
         F.tubelets, F.from_tubelets, F.cross_entropy)  # fmt: skip
+BACKWARDS = "relu", "silu", "scale_channels", "l2_normalise"
+LOSSES = "distillation", "dino_loss", "contrastive_loss"
+
+
+def gradients_of(name, dy, *arguments):
+    """The gradients of an operation of the package."""
+    return getattr(F, f"{name}_backward")(dy, getattr(F, name)(*arguments)[1])
+
+
 PACKAGE = {
     **{forward.__name__: lambda *a, forward=forward: forward(*a)[0] for forward in SAME},
+    **{f"{name}_backward": partial(gradients_of, name) for name in BACKWARDS},
+    **{f"{name}_backward": partial(gradients_of, name, 1.0) for name in LOSSES},
     "worked_example_backward": worked_example_backward,
     "adam": adam,
     "bicubic": bicubic,
     "depthwise_conv2d": lambda x, weight, padding: F.conv2d(x, weight[:, None], None, 1, padding, x.shape[1])[0],
     "running_statistics": running_statistics,
-    "relu_backward": lambda dy, x: F.relu_backward(dy, F.relu(x)[1]),
-    "avg_pool2d_backward": lambda dy, kernel, stride, size: F.avg_pool2d_backward(
-        dy, F.avg_pool2d(np.zeros((*dy.shape[:2], *size)), kernel, stride)[1]
+    "avg_pool2d_backward": lambda dy, kernel, stride, size: gradients_of(
+        "avg_pool2d", dy, np.zeros((*dy.shape[:2], *size)), kernel, stride
     ),
-    "distillation_backward": lambda *a: F.distillation_backward(1.0, F.distillation(*a)[1]),
     "window_partition": lambda *a: F.to_windows(*a)[0],
     "window_reverse": lambda *a: F.from_windows(*a)[0],
     "relative_bias": lambda table, side: F.relative_bias(table, (side, side))[0],
-    "silu_backward": lambda dy, x: F.silu_backward(dy, F.silu(x)[1]),
-    "scale_channels_backward": lambda dy, *a: F.scale_channels_backward(dy, F.scale_channels(*a)[1]),
-    "l2_normalise_backward": lambda dy, x: F.l2_normalise_backward(dy, F.l2_normalise(x)[1]),
-    "dino_loss_backward": lambda *a: F.dino_loss_backward(1.0, F.dino_loss(*a)[1]),
-    "embedding_backward": lambda dy, index, n: F.embedding_backward(
-        dy, F.embedding(np.zeros((n, dy.shape[-1])), index)[1]
-    ),
-    "similarity_backward": lambda dy, x, y, scale: F.similarity_backward(dy, F.similarity(x, y, np.array(scale))[1]),
-    "contrastive_loss_backward": lambda logits: F.contrastive_loss_backward(1.0, F.contrastive_loss(logits)[1]),
+    "embedding_backward": lambda dy, index, n: gradients_of("embedding", dy, np.zeros((n, dy.shape[-1])), index),
+    "similarity_backward": lambda dy, x, y, scale: gradients_of("similarity", dy, x, y, np.array(scale)),
     "zero_shot": lambda images, prompts: images @ F.l2_normalise(prompts.mean(1))[0].T,
     "ddim_step": F.step_back,
-    "modulate_backward": lambda dy, x, gain: F.modulate_backward(dy, F.modulate(x, gain, gain)[1]),
-    "add_gated_backward": lambda dy, x, gate: F.add_gated_backward(dy, F.add_gated(x, x, gate)[1]),
-    "embed_labels_backward": lambda dy, labels, n: F.embed_labels_backward(
-        dy, F.embed_labels(np.zeros((n, dy.shape[1])), labels)[1]
-    ),
+    "modulate_backward": lambda dy, x, gain: gradients_of("modulate", dy, x, gain, gain),
+    "add_gated_backward": lambda dy, x, gate: gradients_of("add_gated", dy, x, x, gate),
+    "embed_labels_backward": lambda dy, labels, n: gradients_of("embed_labels", dy, np.zeros((n, dy.shape[1])), labels),
     "inflate": inflate_filters,
     "merge_tiles": merge_tiles,
     "to_fragments": lambda A: A.reshape(2, 8, 2, 4, 2).transpose(1, 3, 2, 0, 4).reshape(32, 8),
