@@ -197,18 +197,21 @@ class Exercise:
         return dict(zip(self.returns, value if len(self.returns) > 1 else (value,)))
 
     def label_outputs(self, value):
-        """The outputs as arrays under their names in answers; the entries of a dict one by one."""
-        outputs = {}
-        for name, output in self.name_outputs(value).items():
-            if isinstance(output, dict):
-                outputs |= {f'{name}["{key}"]': np.asarray(array) for key, array in output.items()}
-            else:
-                outputs[name] = np.asarray(output)
-        return outputs
+        """The outputs as arrays under their names in answers."""
+        return {name: np.asarray(output) for name, output in flatten(self.name_outputs(value)).items()}
 
     @property
     def signature(self):
         return f"{self.name}({', '.join(self.arguments)})"
+
+
+def flatten(outputs):
+    """Outputs under their names in answers: the entries of a dict one by one."""
+    flat = {}
+    for name, output in outputs.items():
+        entries = {f'{name}["{key}"]': entry for key, entry in output.items()} if isinstance(output, dict) else {}
+        flat |= entries or {name: output}
+    return flat
 
 
 def exercise(*inputs_and_sizes, **options):

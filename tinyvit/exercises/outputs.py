@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, Exercise
+from tinyvit.exercises.exercise import Case, Exercise, flatten
 
 
 class UnusableOutput(Exception):
@@ -52,15 +52,12 @@ def outputs_of(exercise, expected, value):
     if exercise.calls is not None:
         return {name: stack_calls(name, exercise.entry, value) for name in exercise.returns}
     values = split_outputs(list(exercise.returns), value)
-    expected = exercise.name_outputs(expected)
-    outputs = {}
-    for name, value in values.items():
-        if isinstance(expected[name], dict):
-            for key, array in dict_entries(name, expected[name], value).items():
-                outputs[f'{name}["{key}"]'] = check_output(f'{name}["{key}"]', array, np.shape(expected[name][key]))
-        else:
-            outputs[name] = check_output(name, value, np.shape(expected[name]), numbers=len(values) > 1)
-    return outputs
+    for name, right in exercise.name_outputs(expected).items():
+        if isinstance(right, dict):
+            values[name] = dict_entries(name, right, values[name])
+    outputs = flatten(values) | values  # also a dict in the place of an array
+    return {name: check_output(name, outputs[name], right.shape, numbers=len(values) > 1)
+            for name, right in exercise.label_outputs(expected).items()}  # fmt: skip
 
 
 def stack_calls(name, entry, values):
