@@ -55,7 +55,7 @@ def test_kernels_are_right_for_all_sizes_and_memory_orders(cupy, dtype, name, B,
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-@pytest.mark.parametrize("D", [384, 1000, 1001, 1032, 1101, 2056])
+@pytest.mark.parametrize("D", [120, 248, 384, 504, 768, 1000, 1001, 1032, 1101, 2056])
 @pytest.mark.parametrize("name", ["layernorm", "linear"])
 def test_long_rows_and_blocks_of_many_rows_are_right(cupy, name, D, dtype):
     with mock.patch.multiple(layernorm, MOST_FORWARD=2, MOST_BACKWARD=2):

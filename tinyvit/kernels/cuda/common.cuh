@@ -55,8 +55,9 @@ __device__ inline void multiply(float16, float (&c)[4], const unsigned int (&a)[
 
 constexpr unsigned int ALL = 0xffffffffu;
 
-__device__ inline float warp_sum(float x) {
-    for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(ALL, x, offset);
+// Over LANES neighbouring threads, each of whom belongs to one such group.
+template <int LANES = 32> __device__ inline float warp_sum(float x) {
+    for (int offset = LANES / 2; offset > 0; offset >>= 1) x += __shfl_xor_sync(ALL, x, offset);
     return x;
 }
 

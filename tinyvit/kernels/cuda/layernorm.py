@@ -21,8 +21,9 @@ from tinyvit.kernels.cuda.source import (
     type_of,
 )
 
-SHAPES = ((32, 8), (32, 16), (32, 32), (256, 8), (256, 32))  # threads that share a row, numbers that each may hold
-SINGLE = ((32, 32), (256, 32))                               # the same for those that load one number at a time
+# Threads that share a row, and numbers that each may hold, by how many these are together.
+SHAPES = ((8, 8), (8, 16), (8, 24), (16, 16), (16, 24), (32, 16), (32, 24), (32, 32), (256, 8), (256, 32))
+SINGLE = ((32, 32), (256, 32))  # the same for threads that load one number at a time
 SOURCE = Source(
     "layernorm.cu",
     [
