@@ -30,7 +30,7 @@ split = Split(images(4000), images(600))
 trainer.load_split = lambda config: split
 trainer.with_absolute_paths = lambda config: config
 
-base = replace(preset("cifar10"), device="cuda", precision="bfloat16", batch_size=256)
+base = replace(preset("cifar10"), device="cuda", precision="bfloat16", batch_size=256, cuda_graph=False)
 model, optim = replace(base.model, depth=2), base.optim
 base = replace(base, model=model)
 CONFIGS = {

@@ -15,6 +15,7 @@ from tinyvit.models import ResNetConfig, SwinConfig, build
 from tinyvit.training import PRESETS, cuda_graph, train_step
 from tinyvit.training.config import check_device_options, switched
 from tinyvit.training.cuda_graph import StepGraphs, allocate
+from tinyvit.training.step import CaptureError
 from tinyvit.training.trainer import Trainer
 
 VIT = ViTConfig(img_size=8, patch_size=4, num_classes=4, embed_dim=32, depth=2, num_heads=2, drop_rate=0.1,
@@ -162,6 +163,19 @@ def test_a_training_has_the_same_bits_and_frees_all_memory_of_graphs(cupy, name,
     expected, got = (few_steps(replace(config, cuda_graph=captured)) for captured in (False, True))
     gc.collect()
     assert got == expected and left and not any(left)
+
+
+def test_where_a_capture_fails_auto_launches_the_kernels_one_by_one(cupy, monkeypatch):
+    def fail(*arguments):
+        raise CaptureError("this can't be captured")
+
+    config = replace(TINY, batch_size=16)
+    expected = few_steps(replace(config, cuda_graph=False))
+    monkeypatch.setattr(StepGraphs, "capture", fail)
+    with pytest.warns(UserWarning, match="this can't be captured; from here on its kernels are launched one by one"):
+        assert few_steps(replace(config, cuda_graph="auto")) == expected
+    with pytest.raises(CaptureError, match="this can't be captured"):
+        few_steps(replace(config, cuda_graph=True))
 
 
 def test_where_steps_cannot_be_captured_the_training_is_refused(cupy):

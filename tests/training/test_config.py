@@ -88,7 +88,7 @@ def test_a_wrong_value_in_a_file_is_refused_by_the_name_of_the_file(fields):
 @pytest.mark.parametrize(("fields", "message"), [
     ({"batch_size": 0}, "batch-size must be a positive int, got 0"),
     ({"seed": -1}, "seed must be an int of at least 0, got -1"),
-    ({"precision": "bfloat17"}, "precision must be one of float32, .*, bfloat16, float16, got 'bfloat17'"),
+    ({"precision": "bfloat17"}, "precision must be one of auto, .*, bfloat16, float16, got 'bfloat17'"),
     ({"device": "tpu"}, "unknown device 'tpu'; expected one of auto, cpu, cuda, or cuda:0"),
     ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' needs a GPU; on the CPU take float32"),
     ({"dataset": "folder", "crop": 0.0}, "crop must be a number above 0 and at most 1 or None, got 0.0"),

@@ -21,8 +21,9 @@ from tinyvit.arrays import as_dtype, low_precision_dtype
 from tinyvit.backend import AMPERE, capability
 
 MASTER = {"float32": "float32", "float64": "float64", "tf32": "float32", "bfloat16": "float32", "float16": "float32"}
-PRECISIONS = tuple(MASTER)
+PRECISIONS = ("auto", *MASTER)
 GPU_ONLY = ("tf32", "bfloat16", "float16")
+VOLTA = 7, 0  # the first GPUs with tensor cores, which know float16 alone
 
 
 class Precision(NamedTuple):
@@ -40,24 +41,37 @@ class Precision(NamedTuple):
 
 
 def as_precision(precision, dtype, device):
-    """The Precision of this name on a device; None is the dtype's own.
+    """The Precision of this name on a device; None is the dtype's own, "auto" the device's fastest.
 
     Raises ValueError for an unknown name, for one that the device doesn't have, and for a dtype that doesn't fit.
     """
-    dtype = as_dtype(dtype)
+    dtype, precision = as_dtype(dtype), fastest_precision(device) if precision == "auto" else precision
     if precision in (None, dtype.name):
         return Precision(dtype.name, dtype, dtype, "float32")
     check_precision(precision, device)
     master = as_dtype(MASTER[precision])
     if dtype not in (master, np.dtype("float32")):
         raise ValueError(f"precision {precision!r} keeps its weights in {master}, got dtype {dtype}")
-    if precision in ("tf32", "bfloat16") and capability(device) < AMPERE:
+    if not is_available(precision, device):
         raise ValueError(
             f"precision {precision!r} needs a GPU of compute capability 8.0 or later, and {device} has "
             f"{'.'.join(map(str, capability(device)))}; take float16 or float32"
         )
     compute = low_precision_dtype(precision) if precision in ("bfloat16", "float16") else master
     return Precision(precision, master, compute, "tf32" if precision == "tf32" else "float32")
+
+
+def is_available(precision, device):
+    """Whether a device computes in a precision."""
+    return precision not in GPU_ONLY or (device != "cpu" and (precision == "float16" or capability(device) >= AMPERE))
+
+
+def fastest_precision(device):
+    """The precision that a device's matrix units are for: bfloat16 on a GPU that has it, float16 on one of Volta's and
+    Turing's, else float32."""
+    if device == "cpu" or capability(device) < VOLTA:
+        return "float32"
+    return "float16" if capability(device) < AMPERE else "bfloat16"
 
 
 def check_precision(precision, device, reason=None):

@@ -132,8 +132,9 @@ class RunOptions:
     """Share of the training images that is set aside and evaluated in place of the test images, for tuning."""
     device: str = "auto"
     """The device to train on: cpu, cuda for a GPU, cuda:1 for the second of several; auto takes a GPU if one works."""
-    precision: Literal["float32", "float64", "tf32", "bfloat16", "float16"] = "float32"
-    """Number format. The last three are for GPUs, where they are several times as fast; weights stay float32."""
+    precision: Literal["auto", "float32", "float64", "tf32", "bfloat16", "float16"] = "auto"
+    """Number format. The last three are for GPUs, where they are several times as fast; weights stay float32. auto is
+    bfloat16 on a GPU that has it, float16 on one with tensor cores that hasn't, and float32 elsewhere."""
     threads: PositiveInt | None = None
     """CPU threads; by default TINYVIT_THREADS, or as many as there are cores. More than that take turns."""
     distributed: Literal["auto", "mpi", "nccl", "none"] = "auto"
@@ -141,9 +142,10 @@ class RunOptions:
     by MPI elsewhere; mpi and nccl say so outright; none trains in each process by itself."""
     recompute: bool = False
     """Whether to keep only each block's input for the backward and recompute the rest: less memory, more time."""
-    cuda_graph: bool = False
+    cuda_graph: bool | Literal["auto"] = "auto"
     """Whether to capture a step's launches on a GPU once and to start them together from then on, as a CUDA graph: the
-    same bits, and the host has little to do; memory of a step and of an evaluation are held at the same time."""
+    same bits, and the host has little to do; memory of a step and of an evaluation are held at the same time. auto does
+    so wherever the steps can be captured."""
     kernels: Literal["reference", "numpy", "fast"] | None = None
     """How operations are computed: by their reference implementation, by NumPy's kernels, or by those of the extra
     `fast`; by default TINYVIT_KERNELS, or the best that is installed."""
@@ -167,6 +169,12 @@ def check_device_options(config, device, ranks=1, kernels=None):
     captured."""
     if config.distributed == "nccl" and device == "cpu":
         raise ValueError("--distributed nccl needs a GPU for each rank, and this training is on the CPU; take mpi")
+    if config.cuda_graph is True and (reason := why_no_graph(config, device, ranks, kernels)):
+        raise ValueError(f"--cuda-graph {reason}")
+
+
+def why_no_graph(config, device, ranks=1, kernels=None):
+    """Why the steps of a training can't be replayed as CUDA graphs, or None if nothing is known to be in the way."""
     refused = {
         "needs a GPU, and this training is on the CPU": device == "cpu",
         f"is for one process, and this training has {ranks}, which exchange gradients in each step": ranks > 1,
@@ -175,9 +183,7 @@ def check_device_options(config, device, ranks=1, kernels=None):
         "is not for float64, as CuPy's own products can't be captured": config.precision == "float64",
         "is not for optim.small-sizes, as resizing positions can't be captured": config.optim.small_sizes,
     }
-    for reason, holds in refused.items():
-        if config.cuda_graph and holds:
-            raise ValueError(f"--cuda-graph {reason}")
+    return next((reason for reason, holds in refused.items() if holds), None)
 
 
 def check_served(architecture, task):

@@ -16,6 +16,7 @@ import numpy as np
 from tinyvit.backend import library, to_device
 from tinyvit.kernels.cuda.cublas import CublasError, Handle
 from tinyvit.training.memory_needs import is_lack_of_memory
+from tinyvit.training.step import CaptureError
 
 MAX_STREAMS = 1 << 14  # random streams of a step
 
@@ -91,7 +92,7 @@ class StepGraphs:
         batch   arrays by name. The function does with any of the same kind what it does with this one, and draws
                 random numbers by the key of `ctx` alone
 
-        Raises ValueError for a function that can't be captured.
+        Raises CaptureError for a function that can't be captured; nothing was computed then.
         """
         if kind != self.kind:
             free(self.steps, self.pool)
@@ -136,9 +137,7 @@ class StepGraphs:
                 # cuBLAS's, and CuPy's of its own products and of uploads
                 refused = isinstance(error, CublasError) or (isinstance(error, RuntimeError) and "captur" in str(error))
                 if refused and not is_lack_of_memory(error):
-                    raise ValueError(
-                        f"this step can't be captured as a CUDA graph ({error}); train without --cuda-graph"
-                    ) from error
+                    raise CaptureError(f"this step can't be captured as a CUDA graph ({error})") from error
                 raise
             return step._replace(graph=self.stream.end_capture(), result=result)
 

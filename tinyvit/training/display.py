@@ -12,6 +12,13 @@ from tinyvit.training.threads import concurrent_threads
 SHAPE = {"patch_size": "patch {}", "embed_dim": "{} wide", "depth": "{} deep", "num_heads": "{} heads"}
 
 
+WHY = {  # --precision auto took this one on a GPU
+    "bfloat16": "its tensor cores have it",
+    "float16": "its tensor cores have no bfloat16",
+    "float32": "it has no tensor cores, or kernels are those of the reference",
+}
+
+
 class Display:
     """Prints lines to stdout, and draws the bar on stderr if that is a terminal."""
 
@@ -37,10 +44,12 @@ class Display:
             f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {steps} step{'s' * (steps != 1)}, "
             f"{config.precision}, on {device}"
             + (f", {gpu(device)['gpu']}" if device != "cpu" else "")
+            + (f" ({config.precision} by auto: {WHY[config.precision]})" if device != "cpu" and trainer.is_auto else "")
             + (f" with up to {threads} thread{'s' * (threads != 1)}" if device == "cpu" else "")
             + (f" in each of {ranks.size} ranks, joined by {ranks.link.name}" if ranks.size > 1 else "")
             + f", kernels {trainer.kernels}"
             + (f" (no GPU: {reason})" if reason else "")
+            + (f"\n{launches(trainer)}" if device != "cpu" else "")
             + f"\nrun folder: {printable(path)}\n"
             + (f"note: {hint}\n" if hint else "")
             + (f"going on after step {trainer.step:,} of {trainer.total_steps:,}\n" if trainer.step else "")
@@ -120,6 +129,14 @@ class Silent:
 
     def __getattr__(self, name):
         return lambda *arguments: None
+
+
+def launches(trainer):
+    """How the steps of a training on a GPU are launched, and why so."""
+    if trainer.graphs:
+        return "each step is replayed as a CUDA graph, which takes the host the least time"
+    reason = f"a CUDA graph {trainer.why_no_graph}" if trainer.why_no_graph else "--cuda-graph is False"
+    return f"the kernels of each step are launched one by one: {reason}"
 
 
 def table(rows):

@@ -36,7 +36,8 @@ def train_seeds(config, seeds, out=None, display=None, name=None):
     place = out or config.out or f"runs/{name or config.dataset}-seeds"
     refuse_among_images(place, config)
     with using(config.kernels):
-        Trainer(replace(config, seed=seeds[0]))  # raises what would refuse each of them, before anything is written
+        first = Trainer(replace(config, seed=seeds[0]))  # refuses what would be refused, before anything is written
+    config = replace(config, precision=first.config.precision)
     folder = RunFolder(out or config.out or next_free(place))
     with folder.made():
         return run_all(folder, replace(config, out=None), seeds, display or Display())

@@ -31,6 +31,10 @@ class PartResult(NamedTuple):
     updates: list = ()  # of buffers
 
 
+class CaptureError(ValueError):
+    """A step that `replay` can't capture."""
+
+
 def train_step(
     model, optimizer, images, targets, ctx=None, *, objective=None, clip_norm=None, clip_each=None, accumulate=1,
     threads=None, part=None, replay=None,

@@ -12,7 +12,7 @@ from tinyvit.files import read_text
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import HEADLESS, Architecture, image_shape
 from tinyvit.nn import Module
-from tinyvit.nn.precision import MASTER
+from tinyvit.nn.precision import MASTER, is_available
 from tinyvit.training.config import TrainConfig
 from tinyvit.training.datasets import as_configured, chosen_images, load_classes, require_channels
 from tinyvit.training.run_folder import RunFolder
@@ -57,8 +57,8 @@ def load_trained(path, device="auto", best=False):
         )
     device, why_not_gpu = choose_device(device)
     state = folder.checkpoints.best() if best else folder.load_model()
-    # What was trained in a GPU's own precision has float32 weights, and runs in float32 on a CPU.
-    precision = MASTER[config.precision] if device == "cpu" else config.precision
+    # What was trained in a precision that this device hasn't got has float32 weights, and runs in float32.
+    precision = config.precision if is_available(config.precision, device) else MASTER[config.precision]
     try:
         task.build(device="meta").check_state(state)  # before memory is taken for what doesn't fit
         learner = task.build(device=device, precision=precision)

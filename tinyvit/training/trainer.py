@@ -3,6 +3,7 @@
 import hashlib
 import math
 import time
+import warnings
 from collections import defaultdict
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -20,13 +21,14 @@ from tinyvit.keys import Key
 from tinyvit.levels import level
 from tinyvit.models.summary import activation_bytes
 from tinyvit.nn import Context
-from tinyvit.nn.precision import check_precision
-from tinyvit.training.config import check_device_options
+from tinyvit.nn.precision import check_precision, fastest_precision
+from tinyvit.training.config import check_device_options, why_no_graph
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import SINGLE_PROCESS
 from tinyvit.training.divergence import Diverged, Faults, all_finite, explain, where_first
 from tinyvit.training.memory import available_memory
 from tinyvit.training.memory_needs import MEASURED_BYTES, is_ample, needs_of_step, needs_of_weights, require_memory
+from tinyvit.training.step import CaptureError
 from tinyvit.training.tasks import task_class
 from tinyvit.training.threads import map_threads, thread_count
 
@@ -61,9 +63,14 @@ class Trainer:
         if task_class(config.task).needs_classes and (config.dataset == "folder" or config.classes or config.init.run):
             classes = len(self.split.train.classes)  # the data say how many
             config = replace(config, model=replace(config.model, num_classes=classes))
-        self.config, o, self.kernels = config, config.optim, level()
-        check_fit(config, self.split.train)
+        self.kernels = level()
         self.device, self.why_not_gpu = ranks.device(config.device)
+        self.is_auto = config.precision == "auto"
+        if self.is_auto:  # config.json says what it became
+            precision = "float32" if self.kernels == "reference" else fastest_precision(self.device)
+            config = replace(config, precision=precision)
+        self.config, o = config, config.optim
+        check_fit(config, self.split.train)
         check_device_options(config, self.device, ranks.size, self.kernels)
         check_precision(config.precision, self.device, self.why_not_gpu)
         if config.tensorboard:
@@ -118,8 +125,8 @@ class Trainer:
         self.faults, self.wait = Faults(), [0.0, 0.0]
         self.reset_sums()
         self.data_digest = digest_of(self.split.train)
-        self.graphs = None
-        if config.cuda_graph:
+        self.graphs, self.why_no_graph = None, why_no_graph(config, self.device, ranks.size, self.kernels)
+        if config.cuda_graph and not self.why_no_graph:
             from tinyvit.training.cuda_graph import StepGraphs
 
             with self.model.storage.on_device():
@@ -190,8 +197,19 @@ class Trainer:
             "accumulate": o.accumulate,
             "threads": self.config.threads,
             "part": part,
-            "replay": self.graphs and partial(self.graphs.run, self.task.graph_of(self.step)),
+            "replay": self.graphs and self.replay,
         }
+
+    def replay(self, function, batch, ctx):
+        """function(batch, ctx) as a CUDA graph, or as it is from where one can't be captured, if none was asked for."""
+        try:
+            return self.graphs.run(self.task.graph_of(self.step), function, batch, ctx)
+        except CaptureError as error:
+            if self.config.cuda_graph is True:
+                raise
+            warnings.warn(f"{error}; from here on its kernels are launched one by one", stacklevel=2)
+            self.graphs = None
+            return function(batch, ctx)
 
     def finish_step(self, step, result):
         """Count a step, with the arguments that it had and its result; raises Diverged if too many were skipped."""
