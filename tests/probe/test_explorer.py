@@ -13,6 +13,7 @@ from reading import unpacked
 from strategies import images_for, redrawn, seeds, vits
 
 from tinyvit import ViT, ViTConfig, create_model, probe
+from tinyvit import functional as F
 from tinyvit.probe.explorer import MAX_LIVE_PAGE_BYTES, MAX_PAGE_BYTES, choose_images, live
 from tinyvit.probe.explorer.numbers import facts, numbers
 from tinyvit.probe.explorer.packing import layout, pack, share_codes, signed_codes
@@ -62,6 +63,8 @@ def test_a_live_page_holds_the_images_and_the_models_weights(model):
     held = about(page.html)
     weights = unpacked(held["live"]["weights"], held["live"]["layout"])
     state = model.state_dict()
+    if model.config.positions == "learned_2d":
+        state["pos_embed"], _ = F.grid_positions(state.pop("pos_embed_x"), state.pop("pos_embed_y"))
     assert set(weights) == set(state)
     for name, array in state.items():
         np.testing.assert_array_equal(weights[name], array.astype("float32"))

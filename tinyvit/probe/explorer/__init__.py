@@ -22,7 +22,7 @@ STEPS = (
 )  # fmt: skip
 MATHEMATICS = ("tensors", "operations", "vit")
 SCRIPTS = (
-    *MATHEMATICS, "numbers", "format", "colours", "canvas", "grid", "cells", "matrix", "slider", "stage", "drawing",
+    *MATHEMATICS, "numbers", "format", "colours", "canvas", "grid", "cells", "matrix", "stage", "drawing",
     "heads", "tables", "pixel", "link", "steps", "details", "inside", "main",
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tinyvit import functional as F
 from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
 from tinyvit.probe.explorer.packing import layout, pack
@@ -35,9 +36,12 @@ def why_not_live(model):
 def live_model(model, mean, std):
     """The model for the page's `vit`, with the mean and standard deviation that normalise drawn pixels.
 
-    The parameters, and positions that aren't learned, go into it as float32.
+    The parameters, and positions that aren't learned, go into it as float32; positions by row and column as those of
+    the patches that they give.
     """
     arrays = {name: to_numpy(array).astype("<f4") for name, array in model.state_dict().items()}
+    if model.config.positions == "learned_2d":
+        arrays["pos_embed"], _ = F.grid_positions(arrays.pop("pos_embed_x"), arrays.pop("pos_embed_y"))
     channels = model.config.in_chans
     mean, std = (np.broadcast_to(np.asarray(x, "float64").reshape(-1), channels).tolist() for x in (mean, std))
     return {"weights": pack(arrays), "layout": layout(arrays), "eps": model.config.norm_eps, "mean": mean, "std": std}

@@ -1,4 +1,6 @@
-// Pictures of a few pixels, which CSS makes large.
+// Elements, and pictures of a few pixels, which CSS makes large.
+
+const byId = (id) => document.getElementById(id);
 
 /** Paint width × height pixels: colour(i) is [red, green, blue, opacity from 0 to 1, or none for 1]. */
 function paint(canvas, width, height, colour) {
@@ -12,13 +14,10 @@ function paint(canvas, width, height, colour) {
   canvas.getContext("2d").putImageData(pixels, 0, 0);
 }
 
-function paintPicture(canvas, { data }) {
-  const [height, width] = model.size;
-  paint(canvas, width, height, (i) => data.subarray(3 * i, 3 * i + 3));
-}
+const paintPicture = (canvas, { data }) => paint(canvas, width, height, (i) => data.subarray(3 * i, 3 * i + 3));
 
-/** One pixel a patch, of values (T) whose first is the class token's. */
-function paintPatches(canvas, values, kind, largest, opacity = 1) {
+/** One pixel a patch, of a map's values (T) whose first is the class token's. */
+function paintPatches(canvas, { values, kind, largest }, opacity = 1) {
   const colour = colouring(kind, largest);
   paint(canvas, columns, rows, (i) => [...colour(values[i + 1]), opacity]);
 }
@@ -33,9 +32,12 @@ function lay(canvas, image, map, opacity) {
   context.drawImage(map, 0, 0, image.width, image.height);
 }
 
-function paintRamp(canvas, kind) {
-  const colour = colouring(kind, 1);
-  paint(canvas, 64, 1, (i) => colour(kind === "signed" ? i / 31.5 - 1 : i / 63));
+/** The legend of a map (`scaleOf`): its colours between its least and largest number. From 0 to 0 it says nothing. */
+function drawLegend(parent, { kind, largest, least, most }) {
+  const ramp = picture("ramp"), colour = colouring(kind, 1);
+  paint(ramp, 64, 1, (i) => colour(kind === "signed" ? i / 31.5 - 1 : i / 63));
+  parent.classList.toggle("none", largest === 0);
+  parent.replaceChildren(element("span", { textContent: least }), ramp, element("span", { textContent: most }));
 }
 
 /** A new element with these properties, among them what happens on an event, and these children. */
@@ -48,7 +50,7 @@ function element(name, properties = {}, ...children) {
 /** A name whose letters, from left to right or from right to left, don't mix with the text around it. */
 const bidi = (textContent) => element("bdi", { textContent });
 
-const picture = (className) => element("canvas", { className, ariaHidden: "true" });
+const picture = (className, style = "") => element("canvas", { className, style, ariaHidden: "true" });
 
 /** What a mouse, but no finger, does over an element: point(true) when it comes, point(false) when it goes. */
 const hovered = (point) => ({

@@ -2,12 +2,12 @@
 
 class Cells {
   /**
-   * onPoint(row, column), or onPoint(null) when the pointer leaves; onAct(row, column, event) where it is pressed, or
-   * with Enter or Space; with `drag` also on the way that it is dragged. onKey(event, row, column) is told other keys.
+   * onPoint(row, column), or onPoint(null) when the pointer leaves; onAct(row, column) where it is pressed, or with
+   * Enter or Space; with `drag` also on the way that it is dragged. onKey(key, row, column) is told other keys.
    */
   constructor(parent, { label, what, height, width, drag = false, onPoint = () => {}, onAct = () => {},
                         onKey = () => {} }) {
-    Object.assign(this, { parent, height, width, onPoint, onAct, onKey, drag, row: 0, column: 0, last: null });
+    Object.assign(this, { parent, height, width, onPoint, onAct, onKey, drag, row: 0, column: 0 });
     this.cursor = element("span", { className: "cursor", ariaHidden: "true" });
     parent.classList.add("cells");
     parent.append(this.cursor);
@@ -15,7 +15,6 @@ class Cells {
       role: "application", // arrow keys are for the picture, not for the screen reader
       ariaRoleDescription: what, ariaLabel: label, tabIndex: 0,
       onpointerdown: (event) => this.onPress(event), onpointermove: (event) => this.onMove(event),
-      onpointerup: () => { this.last = null; }, onpointercancel: () => { this.last = null; },
       onpointerleave: () => { if (document.activeElement !== parent) onPoint(null); },
       onkeydown: (event) => this.onKeyDown(event),
       onfocus: () => this.point(this.row, this.column), onblur: () => onPoint(null),
@@ -50,34 +49,31 @@ class Cells {
   onPress(event) {
     if (event.button !== 0) return;
     const [row, column] = this.under(event);
-    this.last = this.drag ? [row, column] : null;
     if (this.drag) this.parent.setPointerCapture(event.pointerId);
     this.point(row, column);
-    this.onAct(row, column, event);
+    this.onAct(row, column);
   }
 
   onMove(event) {
     const [row, column] = this.under(event);
-    if (this.last === null) {
-      if (event.pointerType === "mouse") this.point(row, column);
-      return;
+    const drawing = this.drag && this.parent.hasPointerCapture(event.pointerId);
+    if (drawing) {
+      const from = { row: this.row, column: this.column }; // a quick finger skips cells: act on those between
+      const count = Math.max(Math.abs(row - from.row), Math.abs(column - from.column));
+      for (let i = 1; i <= count; i++) {
+        const between = (start, end) => Math.round(start + ((end - start) * i) / count);
+        this.onAct(between(from.row, row), between(from.column, column));
+      }
     }
-    const [from_row, from_column] = this.last; // a quick finger skips cells: act on those between
-    const count = Math.max(Math.abs(row - from_row), Math.abs(column - from_column));
-    for (let i = 1; i <= count; i++) {
-      const between = (from, to) => Math.round(from + ((to - from) * i) / count);
-      this.onAct(between(from_row, row), between(from_column, column), event);
-    }
-    this.last = [row, column];
-    this.point(row, column);
+    if (drawing || event.pointerType === "mouse") this.point(row, column);
   }
 
   onKeyDown(event) {
     const { row, column } = this, target = movedBy(event, row, column, this);
     if (target) this.point(...target);
     else if (!isPlain(event)) return;
-    else if (event.key === "Enter" || event.key === " ") this.onAct(row, column, event);
-    else if (!this.onKey(event, row, column)) return;
+    else if (event.key === "Enter" || event.key === " ") this.onAct(row, column);
+    else if (!this.onKey(event.key, row, column)) return;
     event.preventDefault();
   }
 }

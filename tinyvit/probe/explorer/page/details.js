@@ -7,8 +7,7 @@ const DETAILS = {
     const grey = (value) => Array(3).fill(Math.round((255 * (value - least)) / (most - least || 1)));
     enlarge("enlarged", pixels, grey, (value) => signed(value.toFixed(2)));
   },
-  tokens: () => matrix("tokens-matrix", ofTokens("All tokens at once"))
-    .draw(part(arrays.stream, state.depth), tokens, model.width, { chosen: state.looking }),
+  tokens: () => drawTokens("tokens-matrix", "All tokens at once", at(arrays.stream, state.depth), state.looking),
   logits() {
     drawBars(byId("logits-bars"), "Classes", ["class", "logit", "probability"], classItems((k) => ({
       value: arrays.probabilities.data[k], cells: [number(arrays.logits.data[k]), share(arrays.probabilities.data[k])],
@@ -32,11 +31,10 @@ const DETAILS = {
         item(`tokens ${afterBlocks(depth)}`, norm(part(arrays.dstream_length, depth)), depth === state.ddepth)),
       item("pixels", norm(arrays.dpixels.data)),
     ]);
-    matrix("dtokens-matrix", ofTokens("All tokens’ gradients at once"))
-      .draw(part(arrays.dstream, state.ddepth), tokens, model.width, { chosen: state.looking });
+    drawTokens("dtokens-matrix", "All tokens’ gradients at once", at(arrays.dstream, state.ddepth), state.looking);
   },
   dpixels() {
-    const pixels = arrays.dpixels.data, [height, width] = model.size;
+    const pixels = arrays.dpixels.data;
     byId("dpixels-text").textContent = whyPixels(pixels);
     for (let channel = 0; channel < model.channels; channel++) {
       const id = `dpixels-${channel}`;
@@ -48,7 +46,7 @@ const DETAILS = {
           const pixel = pixelAt(row, column, channel);
           changed({ token: patchOf(pixel), pixel, pointed: null });
         },
-      }).draw(pixels.subarray(channel * height * width, (channel + 1) * height * width), height, width);
+      }).draw(at(arrays.dpixels, channel));
     }
     enlarge("dpixels-patch", pixels, colouring("signed", largestOf(pixels)), number);
   },
@@ -85,7 +83,7 @@ function whyPixels(pixels) {
  * has none, as many empty places, so that nothing moves.
  */
 function enlarge(id, pixels, colourOf, text) {
-  const { looking } = state, isPatch = looking > 0, [P, Q] = model.patch;
+  const { looking } = state, isPatch = looking > 0;
   const top = Math.floor((looking - 1) / columns) * P, left = ((looking - 1) % columns) * Q;
   const from = (first, count) => (count === 1 ? String(first + 1) : `${first + 1} to ${first + count}`);
   byId(`${id}-title`).textContent = isPatch
@@ -94,7 +92,7 @@ function enlarge(id, pixels, colourOf, text) {
   byId(id).replaceChildren(...Array.from({ length: model.channels }, (_, channel) => {
     const value = (row, column) => pixels[pixelAt(top + row, left + column, channel)];
     if (P * Q > 64) {
-      const canvas = Object.assign(picture("enlarged"), { style: `aspect-ratio: ${Q} / ${P}` });
+      const canvas = picture("enlarged", `aspect-ratio: ${Q} / ${P}`);
       paint(canvas, Q, P, (i) => (isPatch ? colourOf(value(Math.floor(i / Q), i % Q)) : [0, 0, 0, 0]));
       return element("figure", {}, canvas, element("figcaption", { textContent: channelName(channel) }));
     }

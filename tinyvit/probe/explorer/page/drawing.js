@@ -5,7 +5,7 @@
  * and their picture. Pixels that weren't changed are those of the image to the last digit.
  */
 function drawn(levels, image) {
-  const size = model.size[0] * model.size[1], normal = about.live, before = levelsOf(image);
+  const size = height * width, normal = about.live, before = levelsOf(image);
   const pixels = Float64Array.from(levels, (level, i) => {
     const channel = Math.floor(i / size);
     if (level === before[i]) return image.pixels.data[i];
@@ -21,66 +21,58 @@ function drawn(levels, image) {
 
 /** The levels nearest to the pixels of an image. */
 function levelsOf({ pixels }) {
-  const size = model.size[0] * model.size[1], normal = about.live;
+  const size = height * width, normal = about.live;
   return Uint8ClampedArray.from(pixels.data, (value, i) => {
     const channel = Math.floor(i / size);
     return 255 * (value * normal.std[channel] + normal.mean[channel]);
   });
 }
 
-class Drawing {
-  constructor(state, changed) {
-    Object.assign(this, { state, changed });
-    const [height, width] = model.size;
-    this.cells = new Cells(byId("pixels"), {
-      label: "Pixels of the image. Arrow keys move, Space paints, Delete erases, plus and minus change a little",
-      what: "drawing", height, width, drag: true,
-      onPoint: (row, column) => this.read(row, column),
-      onAct: (row, column) => this.put(row, column, () => byId("brush").valueAsNumber),
-      onKey: ({ key }, row, column) => {
-        const change = {
-          Delete: () => 0, Backspace: () => 0, "+": (level) => level + 16, "-": (level) => level - 16,
-        }[key];
-        if (change) this.put(row, column, change);
-        return Boolean(change);
-      },
-    });
-    byId("draw").onclick = () => changed({ drawing: !state.drawing, pointed: null });
-    byId("clear").onclick = () => changed({ own: new Uint8ClampedArray(model.channels * height * width), drawing: true });
-    byId("original").onclick = () => changed({ own: null, label: state.image.label });
-    byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
-    byId("label").onchange = () => changed({ label: byId("label").selectedIndex });
-    byId("brush").oninput = () => this.draw();
-  }
+if (live) {
+  new Cells(byId("pixels"), {
+    label: "Pixels of the image. Arrow keys move, Space paints, Delete erases, plus and minus change a little",
+    what: "drawing", height, width, drag: true, onPoint: readPixel,
+    onAct: (row, column) => putPixel(row, column, () => byId("brush").valueAsNumber),
+    onKey: (key, row, column) => {
+      const change = {
+        Delete: () => 0, Backspace: () => 0, "+": (level) => level + 16, "-": (level) => level - 16,
+      }[key];
+      if (change) putPixel(row, column, change);
+      return Boolean(change);
+    },
+  });
+  byId("draw").onclick = () => changed({ drawing: !state.drawing, pointed: null });
+  byId("clear").onclick = () => changed({ own: new Uint8ClampedArray(model.channels * height * width), drawing: true });
+  byId("original").onclick = () => changed({ own: null, label: state.image.label });
+  byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
+  byId("label").onchange = () => changed({ label: byId("label").selectedIndex });
+  byId("brush").oninput = drawTools;
+}
 
-  /** Set all channels of a pixel to change(level). */
-  async put(row, column, change) {
-    const levels = (this.state.own ?? levelsOf(arrays)).slice();
-    for (let channel = 0; channel < model.channels; channel++) {
-      const i = pixelAt(row, column, channel);
-      levels[i] = change(levels[i]); // which stays between 0 and 255
-    }
-    await this.changed({ own: levels });
-    this.read(row, column);
+/** Set all channels of a pixel to change(level). */
+async function putPixel(row, column, change) {
+  const levels = (state.own ?? levelsOf(arrays)).slice();
+  for (let channel = 0; channel < model.channels; channel++) {
+    const i = pixelAt(row, column, channel);
+    levels[i] = change(levels[i]); // which stays between 0 and 255
   }
+  await changed({ own: levels });
+  readPixel(row, column);
+}
 
-  read(row, column) {
-    if (row === null) byId("pixel").textContent = "";
-    if (row === null) return;
-    const values = Array.from({ length: model.channels }, (_, channel) => pixelAt(row, column, channel));
-    const levels = this.state.own ?? levelsOf(arrays);
-    const all = (text) => values.map(text).join(", ");
-    byId("pixel").textContent = `Pixel in row ${row + 1}, column ${column + 1}: brightness ` +
-      `${all((i) => levels[i])} of 255, gradient ${all((i) => number(arrays.dpixels.data[i]))}`;
-  }
+function readPixel(row, column) {
+  const levels = state.own ?? levelsOf(arrays);
+  const all = (text) => Array.from({ length: model.channels }, (_, i) => text(pixelAt(row, column, i))).join(", ");
+  byId("pixel").textContent = row === null ? "" : `Pixel in row ${row + 1}, column ${column + 1}: brightness ` +
+    `${all((i) => levels[i])} of 255, gradient ${all((i) => number(arrays.dpixels.data[i]))}`;
+}
 
-  draw() {
-    const { drawing, own, label } = this.state;
-    byId("draw").ariaPressed = drawing;
-    byId("pixels").hidden = byId("tools").hidden = !drawing;
-    byId("patches").hidden = byId("chips").hidden = drawing;
-    byId("original").hidden = own === null && label === this.state.image.label;
-    byId("label").selectedIndex = label;
-    byId("brush-level").textContent = byId("brush").value;
-  }
+function drawTools() {
+  const { drawing, own, label } = state;
+  byId("draw").ariaPressed = drawing;
+  byId("pixels").hidden = byId("tools").hidden = !drawing;
+  byId("patches").hidden = byId("chips").hidden = drawing;
+  byId("original").hidden = own === null && label === state.image.label;
+  byId("label").selectedIndex = label;
+  byId("brush-level").textContent = byId("brush").value;
 }

@@ -14,11 +14,10 @@ function number(value) {
 
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 
-/** A unit, a power of ten, in which the largest of some numbers has one digit before its point. */
-function unitFor(largest) {
-  const exponent = largest > 0 ? Math.floor(Math.log10(largest)) : 0;
-  const small = exponent >= -1 && exponent <= 2;
-  return { factor: small ? 1 : 10 ** exponent, text: small ? "" : `10${raised(exponent)}` };
+/** How numbers up to `largest` are coloured and said: a "share" or "size" from 0 up, a "signed" number around 0. */
+function scaleOf(kind, largest) {
+  const text = kind === "share" ? share : number, zero = kind === "share" ? "0 %" : "0";
+  return { kind, largest, text, least: kind === "signed" ? number(-largest) : zero, most: text(largest) };
 }
 
 function tokenName(token) {
@@ -29,13 +28,12 @@ function tokenName(token) {
 }
 
 const blockName = (block) => `block ${block + 1} (blocks.${block})`;
+const headName = (block, head) => `${blockName(block)}, head ${head + 1}`;
 const switchName = (block, head) => `${block + 1}.${head + 1}`;
 const afterBlocks = (count) => (count === 0 ? "before the first block" : `after ${blockName(count - 1)}`);
 
 /** "(N+1, D) = (17, 64)" of "N+1 D". */
 function shape(text) {
-  const [height, width] = model.size;
-  const [P, Q] = model.patch;
   const sizes = {
     C: model.channels, height, width, "C·P·Q": model.channels * P * Q, N: rows * columns, "N+1": tokens, D: model.width,
     H: model.heads, d: model.headWidth, K: model.classes, E: model.hidden,

@@ -2,15 +2,14 @@
 
 class ButtonGrid {
   /** onChoose(i) when one is chosen, onPoint(i or null) while the pointer is over one. */
-  constructor(parent, { label, height, width, name, onChoose, onPoint = () => {} }) {
+  constructor(parent, { label, height, width, onChoose, onPoint = () => {} }) {
     Object.assign(this, { height, width, onChoose });
     Object.assign(parent, { role: "radiogroup", ariaLabel: label, style: `--columns: ${width}; --rows: ${height}` });
     this.buttons = Array.from({ length: height * width }, (_, i) => element("button", {
-      type: "button", className: "cell", role: "radio", ariaLabel: name(i), onclick: () => this.go(i),
+      type: "button", className: "cell", role: "radio", onclick: () => this.go(i),
       onkeydown: (event) => this.onKey(event, i), ...hovered((is) => onPoint(is ? i : null)),
     }));
     parent.append(...this.buttons);
-    this.mark(null);
   }
 
   /** Show that button i is chosen; null: none of these. */

@@ -1,60 +1,53 @@
 // Every head of every block as a small map of where the chosen token looks, and the switch of the chosen one.
 
-class Heads {
-  constructor(state, changed) {
-    this.state = state;
-    const heads = model.heads, parent = byId("heads-grid");
-    parent.style.setProperty("--columns", heads);
-    const grid = element("div", { className: "grid" });
-    const axis = (textContent) => element("span", { className: "axis", ariaHidden: "true", textContent });
-    parent.append(element("span"), element("span"), axis("Head"), element("span"), element("span"),
-      labels("columns", "head", heads), axis("Block"), labels("blocks", "block", model.depth), grid);
-    this.grid = new ButtonGrid(grid, {
-      label: "Heads of attention", height: model.depth, width: heads, name: (i) => this.name(i),
-      onChoose: (i) => changed({ block: Math.floor(i / heads), head: i % heads }),
-    });
-    this.map = picture("map");
-    this.canvases = this.grid.buttons.map((button) => {
-      const canvas = picture("thumbnail");
-      canvas.style.aspectRatio = `${model.size[1]} / ${model.size[0]}`;
-      button.append(canvas);
-      return canvas;
-    });
-    this.isOff = (i) => state.off.has(switchName(Math.floor(i / heads), i % heads));
-    if (!live) return;
-    byId("head-on").onchange = () => {
-      const off = new Set(state.off), name = switchName(state.block, state.head);
-      if (!off.delete(name)) off.add(name);
-      changed({ off });
-    };
-    byId("all-on").onclick = () => changed({ off: new Set() });
-  }
-
-  name(i) {
-    const off = this.isOff?.(i) ? ", switched off" : "";
-    return `${blockName(Math.floor(i / model.heads))}, head ${(i % model.heads) + 1}${off}`;
-  }
-
-  /** row(block, head) is {values, kind, largest}; each map lies over the image as the large one does. */
-  draw(row, image) {
-    const chosen = this.state.block * model.heads + this.state.head;
-    this.grid.mark(chosen);
-    this.canvases.forEach((canvas, i) => {
-      const { values, kind, largest } = row(Math.floor(i / model.heads), i % model.heads);
-      paintPatches(this.map, values, kind, largest);
-      lay(canvas, image, this.map, byId("strength").valueAsNumber / 100);
-      this.grid.buttons[i].classList.toggle("off", this.isOff(i));
-      this.grid.buttons[i].ariaLabel = this.name(i);
-    });
-    if (!live) return;
-    byId("head-on").checked = !this.isOff(chosen);
-    byId("head-on").ariaLabel = `Head ${this.state.head + 1} of block ${this.state.block + 1} is on`;
-    byId("all-on").disabled = this.state.off.size === 0;
-  }
-}
+const placeOfHead = (i) => [Math.floor(i / model.heads), i % model.heads];
+const isOff = (i) => state.off.has(switchName(...placeOfHead(i)));
 
 /** Numbers beside rows or columns, for the eye: each map says its block and head itself. */
-function labels(className, what, count) {
-  return element("div", { className, ariaHidden: "true" }, ...Array.from({ length: count }, (_, i) =>
-    element("span", { textContent: i + 1, title: `${what} ${i + 1}` })));
+const axis = (textContent) => element("span", { className: "axis", ariaHidden: "true", textContent });
+const labels = (className, what, count) => element("div", { className, ariaHidden: "true" },
+  ...Array.from({ length: count }, (_, i) => element("span", { textContent: i + 1, title: `${what} ${i + 1}` })));
+
+const headMap = picture("map"), headMaps = element("div", { className: "grid" });
+byId("heads-grid").style.setProperty("--columns", model.heads);
+byId("heads-grid").append(axis("Head"), labels("columns", "head", model.heads), axis("Block"),
+  labels("blocks", "block", model.depth), headMaps);
+const heads = new ButtonGrid(headMaps, {
+  label: "Heads of attention", height: model.depth, width: model.heads,
+  onChoose: (i) => { const [block, head] = placeOfHead(i); changed({ block, head }); },
+});
+heads.buttons.forEach((button, i) => {
+  button.ariaLabel = headName(...placeOfHead(i));
+  button.append(picture("thumbnail", `aspect-ratio: ${width} / ${height}`));
+});
+
+if (live) {
+  byId("head-on").onchange = () => {
+    const off = new Set(state.off), name = switchName(state.block, state.head);
+    if (!off.delete(name)) off.add(name);
+    changed({ off });
+  };
+  byId("all-on").onclick = () => changed({ off: new Set() });
+}
+
+/** The heads stand in the text of the steps that are about them; on a narrow screen beside the picture. */
+function drawHeads() {
+  const slot = document.querySelector(`#step-${state.step} [data-heads]`);
+  byId("heads").hidden = slot === null;
+  byId("pinned").classList.toggle("with-heads", slot !== null);
+  if (slot === null) return;
+  const home = narrow.matches ? byId("beside") : slot, chosen = state.block * model.heads + state.head;
+  if (byId("heads").parentElement !== home) home.append(byId("heads"));
+  heads.mark(chosen);
+  heads.buttons.forEach((button, i) => {
+    const [block, head] = placeOfHead(i);
+    paintPatches(headMap, headMapOf(state.step, block, head));
+    lay(button.firstChild, byId("picture"), headMap, strength());
+    button.classList.toggle("off", isOff(i));
+    button.ariaLabel = headName(block, head) + (isOff(i) ? ", switched off" : "");
+  });
+  if (!live) return;
+  byId("head-on").checked = !isOff(chosen);
+  byId("head-on").ariaLabel = `Head ${state.head + 1} of block ${state.block + 1} is on`;
+  byId("all-on").disabled = state.off.size === 0;
 }

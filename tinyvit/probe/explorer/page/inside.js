@@ -16,8 +16,7 @@ const pairs = (label) => ({
 });
 
 /** A tensor (T, D) of tokens. */
-const drawTokens = (id, label, { data, shape }, chosen) =>
-  matrix(id, ofTokens(label)).draw(data, shape[0], shape[1], { chosen });
+const drawTokens = (id, label, x, chosen) => matrix(id, ofTokens(label)).draw(x, { chosen });
 
 /** The token whose numbers are shown; the mean of all patches has none of its own, and the class token stands in. */
 const asking = () => (state.looking === "mean" ? 0 : state.looking);
@@ -39,7 +38,7 @@ const INSIDE = {
     ];
     const label = "The chosen token’s numbers, from top to bottom: x, x̂, γ, β, y";
     matrix("norm-rows", { label, rowName: (i) => names[i] })
-      .draw(Float64Array.from(lines.flatMap((values) => [...values])), lines.length, D);
+      .draw(tensor([lines.length, D], Float64Array.from(lines.flatMap((values) => [...values]))));
     drawTokens("norm-before", "All tokens before", x, state.looking);
     drawTokens("norm-after", "All tokens after", y, state.looking);
   },
@@ -49,10 +48,8 @@ const INSIDE = {
     for (const [id, label, x] of [["queries", "Queries Q", q], ["keys", "Keys K", k], ["values", "Values V", v]]) {
       drawTokens(`attention-${id}`, label, at(x, head), id === "queries" ? token : null);
     }
-    matrix("attention-scores", pairs("Scores S = Q Kᵀ / √d"))
-      .draw(at(scores, head).data, tokens, tokens, { chosen: token });
-    matrix("attention-probs", pairs("Shares P = softmax(S)"))
-      .draw(at(probs, head).data, tokens, tokens, { kind: "share", chosen: token });
+    matrix("attention-scores", pairs("Scores S = Q Kᵀ / √d")).draw(at(scores, head), { chosen: token });
+    matrix("attention-probs", pairs("Shares P = softmax(S)")).draw(at(probs, head), { kind: "share", chosen: token });
     drawTokens("attention-output", "What the head gives: P V", at(each, head), token);
 
     const row = (x, i) => part(x, head, i), p = row(probs, token), s = row(scores, token);
@@ -89,14 +86,13 @@ const INSIDE = {
     const names = ["h, before GELU", "GELU(h)"];
     const label = "The chosen token’s hidden numbers, before and after GELU";
     matrix("mlp-hidden", { label, rowName: (i) => names[i] })
-      .draw(Float64Array.from([...before, ...after]), 2, E);
+      .draw(tensor([2, E], Float64Array.from([...before, ...after])));
     drawTokens("mlp-before", "All tokens, as the MLP reads them", m1, state.looking);
     drawTokens("mlp-activated", "All hidden numbers after GELU", activated, state.looking);
     drawTokens("mlp-after", "What it adds to each token", m, state.looking);
   },
   logits(arrays) {
-    matrix("logits-features", { label: "y, what the head reads", rowName: () => "y" })
-      .draw(arrays.cache.features.data, 1, model.width);
+    matrix("logits-features", { label: "y, what the head reads", rowName: () => "y" }).draw(arrays.cache.features);
   },
   dtokens(arrays) {
     const block = Math.max(state.ddepth - 1, 0), name = `blocks.${block}.`;
@@ -108,8 +104,8 @@ const INSIDE = {
   dpixels: (arrays) => drawPixel(arrays),
   dattention(arrays) {
     const found = arrays.gradients.blocks[state.block], { head } = state, token = asking();
-    matrix("dattention-dprobs", pairs("dP")).draw(at(found.dprobs, head).data, tokens, tokens, { chosen: token });
-    matrix("dattention-dscores", pairs("dS")).draw(at(found.dscores, head).data, tokens, tokens, { chosen: token });
+    matrix("dattention-dprobs", pairs("dP")).draw(at(found.dprobs, head), { chosen: token });
+    matrix("dattention-dscores", pairs("dS")).draw(at(found.dscores, head), { chosen: token });
     for (const [id, x] of [["dq", found.dq], ["dk", found.dk], ["dv", found.dv]]) {
       drawTokens(`dattention-${id}`, id.replace(/.$/, (letter) => letter.toUpperCase()), at(x, head), token);
     }

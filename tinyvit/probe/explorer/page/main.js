@@ -5,7 +5,14 @@ const stepSections = [...document.querySelectorAll(".step")];
 const stepNames = stepSections.map((section) => section.id.replace("step-", ""));
 const chain = stepNames.filter((step) => step !== "rollout"); // which shows no part of the computation
 const firstBackwards = stepNames.indexOf("loss");
-const SLIDERS = { tokens: "depth", norm: "norm", mlp: "mlp", dtokens: "ddepth", rollout: "through" };
+const SLIDERS = { // by step: which part of the state it sets, from where to where, and what is said of it
+  tokens: { field: "depth", least: 0, most: model.depth, name: "Tokens", label: afterBlocks },
+  norm: { field: "norm", least: 0, most: 2 * model.depth, name: "Layer norm", label: (i) => normAt(arrays, i).said },
+  mlp: { field: "mlp", least: 0, most: model.depth - 1, name: "MLP of", label: blockName },
+  dtokens: { field: "ddepth", least: 0, most: model.depth, name: "Gradient", label: afterBlocks },
+  rollout: { field: "through", least: 1, most: model.depth, name: "Through", label: (count) =>
+    `${count} of ${model.depth} blocks` },
+};
 
 const state = {
   image: about.images[0], own: null, label: about.images[0].label, off: new Set(), drawing: false,
@@ -35,7 +42,7 @@ async function changed(changes) {
   draw();
   if (changes.step) bringIntoRow(byId("ways"), stepButtons[stepNames.indexOf(state.step)]);
   if (changes.image) bringIntoRow(byId("images"), imageInputs[about.images.indexOf(state.image)].parentElement);
-  const link = linkOf(state);
+  const link = linkOf();
   if (link !== location.hash) history.replaceState(null, "", link);
 }
 
@@ -70,7 +77,6 @@ async function follow(hash) {
 
 /** Say what the model is, and leave in the page what is true of it. */
 function fillIn() {
-  const [height, width] = model.size, [P, Q] = model.patch;
   const count = (value) => value.toLocaleString("en");
   byId("facts").textContent =
     `${count(model.parameters)} parameters: ${model.depth} blocks of ${model.heads} heads, ` +
@@ -123,30 +129,22 @@ function neighbour(by) {
   return chain[chain.indexOf(state.step) + by];
 }
 
-function makeSliders() {
-  const { depth } = model;
-  const slider = (step, options) => [step, new Slider(byId(`${step}-slider`), {
-    onChange: (value) => changed({ [SLIDERS[step]]: value }), ...options,
-  })];
-  const made = [
-    slider("tokens", { least: 0, most: depth, name: "Tokens", label: afterBlocks }),
-    slider("rollout", { least: 1, most: depth, name: "Through", label: (count) => `${count} of ${depth} blocks` }),
-    slider("dtokens", { least: 0, most: depth, name: "Gradient", label: afterBlocks }),
-  ];
-  if (live) {
-    const label = (i) => normAt(arrays, i).said;
-    made.push(slider("norm", { least: 0, most: 2 * depth, name: "Layer norm", label }));
-    made.push(slider("mlp", { least: 0, most: depth - 1, name: "MLP of", label: blockName }));
+/** Show a step's slider, which is made when its step is first drawn. */
+function drawSlider(step) {
+  const slider = SLIDERS[step];
+  if (!slider) return;
+  if (!slider.input) {
+    slider.input = element("input", { type: "range", min: slider.least, max: slider.most });
+    slider.input.oninput = () => changed({ [slider.field]: slider.input.valueAsNumber });
+    slider.output = element("output");
+    byId(`${step}-slider`).append(element("label", {}, `${slider.name} `, slider.input), slider.output);
   }
-  return Object.fromEntries(made);
+  slider.input.value = state[slider.field];
+  slider.output.textContent = slider.input.ariaValueText = slider.label(state[slider.field]);
 }
 
 const imageInputs = makeImages();
 const stepButtons = makeSteps();
-const sliders = makeSliders();
-const stage = new Stage(state, changed);
-const heads = new Heads(state, changed);
-const drawing = live ? new Drawing(state, changed) : null;
 if (live) {
   byId("attention-key").append(...Array.from({ length: tokens }, (_, j) =>
     element("option", { value: j, textContent: tokenName(j) })));
@@ -168,10 +166,10 @@ function draw() {
     element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrows)" }));
   byId("back").disabled = place === 0;
   byId("next").disabled = place === chain.length - 1;
-  for (const [step, slider] of Object.entries(sliders)) slider.set(state[SLIDERS[step]]);
+  drawSlider(state.step);
   const map = MAPS[state.step](arrays, state);
-  stage.draw(arrays, map);
-  drawing?.draw();
+  drawStage(map);
+  if (live) drawTools();
   const unit = map.unit && byId("show-numbers").checked ? ` Numbers on the patches are in units of ${map.unit}.` : "";
   byId("readout").textContent = map.readout + unit;
   const { data } = arrays.probabilities; // of which the guesses are the three largest
@@ -181,19 +179,6 @@ function draw() {
   drawHeads();
   DETAILS[state.step]?.();
   if (live) INSIDE[state.step]?.(arrays);
-}
-
-/** The heads stand in the text of the steps that are about them; on a narrow screen beside the picture. */
-function drawHeads() {
-  const slot = document.querySelector(`#step-${state.step} [data-heads]`);
-  byId("heads").hidden = slot === null;
-  byId("pinned").classList.toggle("with-heads", slot !== null);
-  if (slot === null) return;
-  const home = narrow.matches ? byId("beside") : slot;
-  if (byId("heads").parentElement !== home) home.append(byId("heads"));
-  heads.draw(state.step === "attention"
-    ? (block, head) => shares(attentionRow(arrays, block, head, state.looking))
-    : (block, head) => sizes(dattentionRow(arrays, block, head, state.looking), "signed"), byId("picture"));
 }
 
 function drawLargest(map) {

@@ -3,8 +3,8 @@
 
 const about = JSON.parse(document.getElementById("numbers").textContent);
 const model = about.model;
-const [rows, columns] = model.grid;
-const tokens = 1 + rows * columns;
+const [rows, columns] = model.grid, tokens = 1 + rows * columns;
+const [height, width] = model.size, [P, Q] = model.patch;
 const READERS = { uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, float32: Float32Array };
 
 const live = about.live && {

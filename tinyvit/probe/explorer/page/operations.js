@@ -1,7 +1,7 @@
 // The operations of a ViT by tinyvit's names, for one image: each returns its result and a cache of what its backward
-// needs; the backward follows at once, takes the gradient of the result and that cache, and returns the gradients of
-// the arguments. In the shapes N is tokens, D their width, H heads of width d. The formulas' sources are in
-// tinyvit/functional, whose numbers these are held to.
+// needs, or the result alone if it only moves numbers. The backward follows at once, takes the gradient of the result
+// and that cache, and returns the gradients of the arguments. In the shapes N is tokens, D their width, H heads of width
+// d. The formulas' sources are in tinyvit/functional, whose numbers these are held to.
 
 /** y = x Wᵀ + b, for x (N, D) and W (E, D). */
 function linear(x, weight, bias) {
@@ -9,9 +9,9 @@ function linear(x, weight, bias) {
   return [bias ? by_row((row) => row.map((value, e) => value + bias.data[e]), y) : y, { x, weight, bias }];
 }
 
-/** dx = dy W, dW = dyᵀ x, db = dy summed over all rows. */
-function linear_backward(dy, { x, weight }) {
-  return [matmul(dy, weight), matmul(transposed(dy), x), sum_rows(dy)];
+/** dx = dy W, dW = dyᵀ x, db = dy summed over all rows, if there is a b. */
+function linear_backward(dy, { x, weight, bias }) {
+  return [matmul(dy, weight), matmul(transposed(dy), x), bias && sum_rows(dy)];
 }
 
 /** y = x̂ γ + β, where x̂ is each row of x (N, D) shifted and scaled to mean 0 and variance 1. */
@@ -132,40 +132,16 @@ function prepend_token(x, token) {
   const y = tensor([x.shape[0] + 1, x.shape[1]]);
   y.data.set(token.data);
   y.data.set(x.data, token.data.length);
-  return [y, {}];
+  return y;
 }
 
-/** Returns dx and dtoken: each had its own rows. */
-function prepend_token_backward(dy) {
-  const [N, D] = dy.shape;
-  return [tensor([N - 1, D], dy.data.slice(D)), tensor([1, 1, D], dy.data.slice(0, D))];
-}
-
-/** The position of the patch in row i, column j: column j of along_x beside row i of along_y; 0 for the class token. */
-function grid_positions(along_x, along_y) {
-  const [, columns, half] = along_x.shape, rows = along_y.shape[1];
-  const y = by_row((none, n) => {
-    const row = (along, i) => along.data.subarray(i * half, (i + 1) * half), patch = n - 1;
-    return n === 0 ? none : [...row(along_x, patch % columns), ...row(along_y, Math.floor(patch / columns))];
-  }, tensor([1, 1 + rows * columns, 2 * half]));
-  return [y, { rows, columns, half }];
-}
-
-/** Returns dalong_x and dalong_y: each was used by a whole column, or row, of patches. */
-function grid_positions_backward(dy, { rows, columns, half }) {
-  const dalong_x = tensor([1, columns, half]), dalong_y = tensor([1, rows, half]);
-  dy.data.subarray(2 * half).forEach((value, place) => {
-    const n = place % (2 * half), patch = Math.floor(place / (2 * half));
-    if (n < half) dalong_x.data[(patch % columns) * half + n] += value;
-    else dalong_y.data[Math.floor(patch / columns) * half + n - half] += value;
-  });
-  return [dalong_x, dalong_y];
-}
+/** The others: the page shows no gradient of the token in front. */
+const prepend_token_backward = (dy) => tensor([dy.shape[0] - 1, dy.shape[1]], dy.data.subarray(dy.shape[1]));
 
 /** Queries, keys and values of every head: (N, 3D) becomes three (H, N, d). */
 function split_heads(x, heads) {
   const [N, width] = x.shape, parts = permuted(reshaped(x, N, 3, heads, width / 3 / heads), [1, 2, 0, 3]);
-  return [[0, 1, 2].map((i) => at(parts, i)), {}];
+  return [0, 1, 2].map((i) => at(parts, i));
 }
 
 function split_heads_backward(dparts) {
@@ -174,76 +150,42 @@ function split_heads_backward(dparts) {
 }
 
 /** The heads beside each other: (H, N, d) becomes (N, D). */
-function merge_heads(x) {
-  const [H, N, d] = x.shape;
-  return [reshaped(permuted(x, [1, 0, 2]), N, H * d), { heads: H }];
-}
+const merge_heads = (x) => reshaped(permuted(x, [1, 0, 2]), x.shape[1], x.shape[0] * x.shape[2]);
 
-function merge_heads_backward(dy, { heads }) {
-  const [N, D] = dy.shape;
-  return permuted(reshaped(dy, N, heads, D / heads), [1, 0, 2]);
-}
+const merge_heads_backward = (dy, H) => permuted(reshaped(dy, dy.shape[0], H, dy.shape[1] / H), [1, 0, 2]);
 
-/** What each head gives, times 1 if it is on and 0 if it is switched off. */
+/** What each head gives, times 1 if it is on and 0 if it is switched off; and likewise its gradient. */
 function switch_heads(x, on) {
   const size = x.data.length / x.shape[0];
-  return [tensor(x.shape, x.data.map((value, i) => value * on[Math.floor(i / size)])), { on }];
+  return tensor(x.shape, x.data.map((value, i) => value * on[Math.floor(i / size)]));
 }
 
-const switch_heads_backward = (dy, { on }) => switch_heads(dy, on)[0];
-
-/** Turn each pair of numbers of a query or key (H, 1+N, d) by angles of its patch's place; not the class token's. */
-function rope(x, grid, theta = 100) {
-  const angles = rope_angles(grid, x.shape.at(-1), theta);
-  return [rotate(x, angles, 1), { angles }];
-}
-
-/** A rotation's transpose is its inverse: turn the gradient back by the same angles. */
-const rope_backward = (dy, { angles }) => rotate(dy, angles, -1);
-
-/** The pair (a, b) becomes (a cos − b sin, a sin + b cos). */
-function rotate(x, angles, direction) {
-  const [, N, d] = x.shape;
+/**
+ * Turn each pair (a, b) of a query or key (H, 1+N, d) by an angle of its patch's place into (a cos − b sin, a sin + b
+ * cos); not the class token's. In the direction −1 it is the backward: a rotation's transpose is its inverse.
+ */
+function rope(x, angles, direction = 1) {
   return by_row((row, n) => {
-    const patch = (n % N) - 1;
-    if (patch < 0) return row;
     const y = row.slice();
-    angles[patch].forEach((angle, pair) => {
+    angles[(n % x.shape[1]) - 1]?.forEach((angle, pair) => {
       const a = row[2 * pair], b = row[2 * pair + 1], cos = Math.cos(angle), sin = direction * Math.sin(angle);
-      y[2 * pair] = a * cos - b * sin;
-      y[2 * pair + 1] = a * sin + b * cos;
+      y.set([a * cos - b * sin, a * sin + b * cos], 2 * pair);
     });
     return y;
   }, x);
 }
 
 /** j·ωₖ for the first d/4 pairs of the patch in row i, column j, and i·ωₖ for the rest; ωₖ = theta^(−k/(d/4)). */
-function rope_angles([rows, columns], d, theta) {
+function rope_angles([rows, columns], d, theta = 100) {
   const frequencies = Array.from({ length: d / 4 }, (_, k) => theta ** (-k / (d / 4)));
-  return Array.from({ length: rows * columns }, (_, patch) => [
-    ...frequencies.map((frequency) => (patch % columns) * frequency),
-    ...frequencies.map((frequency) => Math.floor(patch / columns) * frequency),
-  ]);
+  return Array.from({ length: rows * columns }, (_, patch) =>
+    [patch % columns, Math.floor(patch / columns)].flatMap((place) => frequencies.map((each) => place * each)));
 }
 
-/** The class token: (N, D) becomes (1, D). */
-const pool_token = (x) => [tensor([1, x.shape[1]], x.data.slice(0, x.shape[1])), { shape: x.shape }];
-
-function pool_token_backward(dy, { shape }) {
-  const dx = tensor(shape);
-  dx.data.set(dy.data);
-  return dx;
-}
-
-/** The mean of the patches, without the class token: (1+N, D) becomes (1, D). */
-function pool_mean(x) {
-  const [T, D] = x.shape;
-  return [reshaped(times(sum_rows(tensor([T - 1, D], x.data.subarray(D))), 1 / (T - 1)), 1, D), { shape: x.shape }];
-}
-
-function pool_mean_backward(dy, { shape }) {
-  const [T, D] = shape;
-  return tensor(shape, new Float64Array(T * D).map((_, i) => (i < D ? 0 : dy.data[i % D] / (T - 1))));
+/** The row (1, 1+N) whose product with the tokens is the class token, or the mean of the patches. */
+function pooling(kind, T) {
+  const weights = Float64Array.from({ length: T }, (_, i) => (i > 0 ? 1 / (T - 1) : 0));
+  return tensor([1, T], kind === "token" ? weights.map((_, i) => Number(i === 0)) : weights);
 }
 
 /** −log p of the class `label`, with p = softmax(logits), logits (1, K). */

@@ -1,19 +1,17 @@
 // A pixel's gradient: where it comes from, and why it is smaller than another's.
 
 /** [row, column, channel] of the pixel at a place in (C, height, width), and back: null where there is none. */
-function placeOf(pixel) {
-  const [height, width] = model.size;
-  return [Math.floor(pixel / width) % height, pixel % width, Math.floor(pixel / (height * width))];
-}
+const placeOf = (pixel) =>
+  [Math.floor(pixel / width) % height, pixel % width, Math.floor(pixel / (height * width))];
 
 function pixelAt(row, column, channel = 0) {
-  const [height, width] = model.size, place = [row, column, channel], sides = [height, width, model.channels];
+  const place = [row, column, channel], sides = [height, width, model.channels];
   if (!place.every((index, axis) => Number.isInteger(index) && index >= 0 && index < sides[axis])) return null;
   return (channel * height + row) * width + column;
 }
 
 function patchOf(pixel) {
-  const [row, column] = placeOf(pixel), [P, Q] = model.patch;
+  const [row, column] = placeOf(pixel);
   return 1 + Math.floor(row / P) * columns + Math.floor(column / Q);
 }
 
@@ -33,7 +31,7 @@ function pixelShown(dpixels) {
 
 /** dx = dz₀ · w as its factors {dz, w, cosine}: two lengths, and the cosine of the angle between them. */
 function factorsOf({ dstream, dpixels }, pixel) {
-  const [row, column, channel] = placeOf(pixel), [P, Q] = model.patch, D = model.width;
+  const [row, column, channel] = placeOf(pixel), D = model.width;
   const kernel = live.weights["patch_embed.proj.weight"].data, size = model.channels * P * Q;
   const place = (channel * P + (row % P)) * Q + (column % Q);
   const w = norm(Float64Array.from({ length: D }, (_, i) => kernel[i * size + place]));

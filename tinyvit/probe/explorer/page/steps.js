@@ -1,26 +1,21 @@
 // What each step shows over the image: a map, one value a token, with how to say it.
 
-/** A map {values (T) or null, kind, largest, text, short, least, most, unit}; `largest` is that of the patches. */
-function shares(values) {
-  const largest = largestOf(values.subarray(1));
-  return {
-    values, kind: "share", largest, text: share, short: (value) => (100 * value).toFixed(1),
-    least: "0 %", most: share(largest),
-  };
+/**
+ * A map {values (T) or null, short, unit} with its `scaleOf`; `largest` is that of the patches. `short` is a number's text
+ * on a patch, in percent or in a unit, a power of ten, in which the largest has one digit before its point.
+ */
+function mapOf(values, kind = "size") {
+  const scale = scaleOf(kind, largestOf(values.subarray(1))), exponent = Math.floor(Math.log10(scale.largest || 1));
+  const power = kind === "share" ? -2 : exponent >= -1 && exponent <= 2 ? 0 : exponent;
+  const short = (value) => signed((value / 10 ** power).toFixed(1)).replace(/^−(0\.0)$/, "$1");
+  return { values, ...scale, short, unit: kind !== "share" && power !== 0 ? `10${raised(power)}` : "" };
 }
 
-function sizes(values, kind = "size") {
-  const largest = largestOf(values.subarray(1));
-  const unit = unitFor(largest);
-  const short = (value) => signed((value / unit.factor).toFixed(1)).replace(/^−(0\.0)$/, "$1");
-  return {
-    values, kind, largest, text: number, unit: unit.text, short,
-    least: kind === "signed" ? number(-largest) : "0", most: number(largest),
-  };
+/** What the token that is looked at takes from each in a head, or the gradient of that. */
+function headMapOf(step, block, head) {
+  const [array, kind] = step === "attention" ? [arrays.attention, "share"] : [arrays.dattention, "signed"];
+  return mapOf(rowOf(part(array, block, head), state.looking), kind);
 }
-
-const attentionRow = (arrays, block, head, token) => rowOf(part(arrays.attention, block, head), token);
-const dattentionRow = (arrays, block, head, token) => rowOf(part(arrays.dattention, block, head), token);
 
 /** The gradient of all pixels of each patch as a length; the class token has no pixels. */
 function patchLengths({ data }) {
@@ -51,7 +46,7 @@ function whyNone(values, block) {
   return " It is zero: nothing of it reaches the loss.";
 }
 
-const NOTHING = { values: null, kind: "size", largest: 0, title: "" };
+const NOTHING = { values: null, title: "" };
 
 /** A map with a title for its largest values, and what is said of the token that is looked at. */
 const titled = (map, title, text) => ({ ...map, title, readout: tokenName(state.looking) + text });
@@ -60,24 +55,24 @@ const valueSeen = ({ values }) => number(state.looking === "mean" ? mean(values.
 const MAPS = {
   patches: () => titled(NOTHING, "", "."),
   tokens(arrays, { depth }) {
-    const map = sizes(Float64Array.from(part(arrays.stream_length, depth))), where = afterBlocks(depth);
+    const map = mapOf(part(arrays.stream_length, depth)), where = afterBlocks(depth);
     return titled(map, `Longest tokens ${where}`, `, ${where}: length ${valueSeen(map)}.`);
   },
   norm(arrays, { norm: i }) {
-    const { said, cache } = normAt(arrays, i), map = sizes(cache.rstd.data.map((value) => 1 / value));
+    const { said, cache } = normAt(arrays, i), map = mapOf(cache.rstd.data.map((value) => 1 / value));
     return titled(map, "Largest standard deviations",
       `, ${said}: its numbers have a standard deviation of ${valueSeen(map)}, and afterwards one of 1.`);
   },
   attention(arrays, { block, head, looking }) {
-    const map = shares(attentionRow(arrays, block, head, looking));
+    const map = headMapOf("attention", block, head);
     const self = looking > 0 ? `, and ${share(map.values[looking])} from itself` : "";
     const first = looking === 0 ? "itself" : "the class token";
     const off = state.off.has(switchName(block, head)) ? " It is switched off: nothing of it goes on." : "";
-    return titled(map, "It takes most from", ` in ${blockName(block)}, head ${head + 1}: it takes ` +
+    return titled(map, "It takes most from", ` in ${headName(block, head)}: it takes ` +
       `${share(map.values[0])} from ${first}${self}.${off}`);
   },
   mlp(arrays, { mlp: block }) {
-    const map = sizes(lengths(arrays.cache.blocks[block].m).data);
+    const map = mapOf(lengths(arrays.cache.blocks[block].m).data);
     return titled(map, "The MLP adds most to",
       `, ${blockName(block)}: what the MLP adds has a length of ${valueSeen(map)}.`);
   },
@@ -90,24 +85,24 @@ const MAPS = {
     ...NOTHING, readout: "The loss is one number for the whole image; the next steps lead it back there.",
   }),
   dtokens(arrays, { ddepth }) {
-    const map = sizes(Float64Array.from(part(arrays.dstream_length, ddepth))), where = afterBlocks(ddepth);
+    const map = mapOf(part(arrays.dstream_length, ddepth)), where = afterBlocks(ddepth);
     const last = ddepth < model.depth ? "" : model.pool === "token"
       ? " After the last block patches have none: the head reads the class token alone."
       : " After the last block the class token has none: the head reads the mean of the patches.";
     return titled(map, `Largest gradients ${where}`, `, ${where}: gradient of length ${valueSeen(map)}.${last}`);
   },
   dattention(arrays, { block, head, looking }) {
-    const map = sizes(Float64Array.from(dattentionRow(arrays, block, head, looking)), "signed");
-    return titled(map, "Its attention to these matters most", ` in ${blockName(block)}, head ${head + 1}: the gradient ` +
+    const map = headMapOf("dattention", block, head);
+    return titled(map, "Its attention to these matters most", ` in ${headName(block, head)}: the gradient ` +
       `of its attention to the class token is ${number(map.values[0])}.${whyNone(map.values, block)}`);
   },
   dpixels(arrays, { looking }) {
-    const map = sizes(patchLengths(arrays.dpixels));
+    const map = mapOf(patchLengths(arrays.dpixels));
     return titled(map, "Patches that the loss depends on most", looking === 0
       ? ": it comes from no pixel." : `: gradient of its pixels of length ${valueSeen(map)}.`);
   },
   rollout(arrays, { through, looking }) {
-    const map = shares(rowOf(part(arrays.rollout, through - 1), looking));
+    const map = mapOf(rowOf(part(arrays.rollout, through - 1), looking), "share");
     return titled(map, "It comes most from",
       `, ${afterBlocks(through)}: ${share(map.values[0])} from the class token.`);
   },
