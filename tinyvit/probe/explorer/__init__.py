@@ -17,9 +17,20 @@ from tinyvit.probe.explorer.packing import SHARE_STEPS, SIGNED_STEPS, layout, pa
 
 MAX_PAGE_BYTES = 5_000_000  # bytes: what a mail or a course's site takes
 MAX_LIVE_PAGE_BYTES = 1_000_000
-STEPS = (
-    "patches", "tokens", "norm", "attention", "mlp", "logits", "loss", "dtokens", "dattention", "dpixels", "rollout",
-)  # fmt: skip
+STEPS = {  # name: the text of its button, and its title
+    "patches": ("Patches", "The image is cut into patches"),
+    "tokens": ("Tokens", "Patches become tokens, and go through the blocks"),
+    "norm": ("Norm", "A layer norm gives every token the same scale"),
+    "attention": ("Attention", "Each token looks at all tokens"),
+    "mlp": ("MLP", "The MLP works on each token by itself"),
+    "logits": ("Logits", "From tokens to classes"),
+    "loss": ("Loss", "The loss, and where its gradient begins"),
+    "dtokens": ("Blocks", "The gradient flows back through the blocks"),
+    "dattention": ("Attention", "The gradient of the attention"),
+    "dpixels": ("Pixels", "Back to the pixels"),
+    "rollout": ("Rollout", "Attention through many blocks: the rollout"),
+}
+LIVE_STEPS = ("norm", "mlp")  # only where the page computes the model
 MATHEMATICS = ("tensors", "operations", "vit")
 SCRIPTS = (
     *MATHEMATICS, "numbers", "format", "colours", "canvas", "grid", "cells", "matrix", "stage", "drawing",
@@ -58,8 +69,7 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
         "whyNotLive": why_not_live(model), "images": [],
     }  # fmt: skip
     live = about["whyNotLive"] is None
-    if live:
-        about["live"] = live_model(model, mean, std)
+    about["live"] = live_model(model, mean, std) if live else None
     largest, page = largest or (MAX_LIVE_PAGE_BYTES if live else MAX_PAGE_BYTES), None
     for image, label, picture, name in zip(images, labels, pictures, names):
         loss, arrays = numbers(model, image, int(label), picture)
@@ -107,12 +117,19 @@ def assemble(about, title):
         "TITLE": html.escape(title),
         "POLICY": f"default-src 'none'; img-src data:; style-src '{digest(style)}'; script-src '{digest(script)}'",
         "STYLE": f"<style>{style}</style>",
-        "STEPS": "\n".join(source(f"steps/{name}.html") for name in STEPS),
+        "STEPS": "\n".join(section(name) for name in STEPS if about["live"] or name not in LIVE_STEPS),
         "NUMBERS": f'<script type="application/json" id="numbers">{json_in_html(about)}</script>',
         "SCRIPT": f'<script type="module">{script}</script>',
     }
     # In one pass, so that inserted text isn't searched for placeholders.
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda placeholder: parts[placeholder[1]], source("page.html"))
+
+
+def section(step):
+    """The HTML of a step."""
+    tab, title = STEPS[step]
+    return (f'<section class="step" id="step-{step}" aria-labelledby="step-title" data-tab="{tab}" '
+            f'data-title="{title}">\n{source(f"steps/{step}.html")}</section>')  # fmt: skip
 
 
 def digest(text):

@@ -56,7 +56,7 @@ const INSIDE = {
     const strongest = largestFirst(p), key = state.key ?? strongest[0];
     const shown = tokens > MOST_LINES ? strongest.slice(0, MOST_LINES) : [...p.keys()];
     const sum = s.reduce((total, value) => total + Math.exp(value - s[strongest[0]]), 0);
-    drawTable(byId("attention-softmax"), "columns", `${tokenName(token)} asks, and takes`,
+    drawTable(byId("attention-softmax"), `${tokenName(token)} asks, and takes`,
       ["from", "score", "e^(s − max)", "share"],
       shown.map((j) => [tokenName(j), number(s[j]), number(Math.exp(s[j] - s[strongest[0]])), share(p[j])]),
       [tokens > MOST_LINES ? `all ${tokens} tokens` : "all", "", number(sum), share(1)]);
@@ -66,7 +66,7 @@ const INSIDE = {
     byId("attention-key").value = String(key);
     const query = row(q, token), answer = row(k, key), value = row(v, key), output = row(each, token);
     const count = Math.min(d, MOST_LINES);
-    drawTable(byId("attention-pair"), "columns", "", ["", "q", "k", "q · k", "v", "p · v", "out"],
+    drawTable(byId("attention-pair"), "", ["", "q", "k", "q · k", "v", "p · v", "out"],
       Array.from({ length: count }, (_, n) => [
         String(n + 1), number(query[n]), number(answer[n]), number(query[n] * answer[n]), number(value[n]),
         number(p[key] * value[n]), number(output[n]),

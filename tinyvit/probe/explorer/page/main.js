@@ -173,21 +173,16 @@ function draw() {
   const unit = map.unit && byId("show-numbers").checked ? ` Numbers on the patches are in units of ${map.unit}.` : "";
   byId("readout").textContent = map.readout + unit;
   const { data } = arrays.probabilities; // of which the guesses are the three largest
-  byId("guesses").tBodies[0].replaceChildren(...largestFirst(data).slice(0, 3).map((k) =>
-    tableRow(bidi(about.classes[k]), barCell(1, 0, 100 * data[k]), share(data[k]))));
-  drawLargest(map);
+  drawTable(byId("guesses"), "It says", [], largestFirst(data).slice(0, 3).map((k) =>
+    [bidi(about.classes[k]), barCell(1, 0, 100 * data[k]), share(data[k])]));
+  byId("largest").hidden = map.values === null;
+  if (map.values !== null) {
+    const largest = largestFirst(map.values.map(Math.abs)).slice(0, 5);
+    drawTable(byId("largest"), map.title, [], largest.map((token) => [tokenName(token), map.text(map.values[token])]));
+  }
   drawHeads();
   DETAILS[state.step]?.();
   if (live) INSIDE[state.step]?.(arrays);
-}
-
-function drawLargest(map) {
-  const nothing = map.values === null;
-  byId("largest").hidden = nothing;
-  if (nothing) return;
-  byId("largest").caption.textContent = map.title;
-  byId("largest").tBodies[0].replaceChildren(...largestFirst(map.values.map(Math.abs)).slice(0, 5)
-    .map((token) => tableRow(tokenName(token), map.text(map.values[token]))));
 }
 
 await follow(location.hash);

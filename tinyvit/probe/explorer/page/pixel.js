@@ -46,7 +46,7 @@ function drawPixel(arrays) {
   byId("dpixels-explained").classList.toggle("none", shown === null); // keeps its place
   const own = factorsOf(arrays, pixel), most = factorsOf(arrays, best);
   const line = (name, key) => [name, number(own[key]), number(most[key])];
-  drawTable(byId("dpixels-factors"), "columns", `The pixel in ${pixelName(pixel)}, and the one of the largest gradient`,
+  drawTable(byId("dpixels-factors"), `The pixel in ${pixelName(pixel)}, and the one of the largest gradient`,
     ["", "this one", pixelName(best)],
     [line("length of dz₀, the gradient of its token", "dz"), line("length of w, the weights that read it", "w"),
      line("cosine of the angle between them", "cosine")],

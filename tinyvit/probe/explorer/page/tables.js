@@ -12,10 +12,10 @@ const barCell = (value, start, length) => element("td", { className: "bar" }, el
 }));
 
 /** Columns with a heading each, of rows, or of their cells; and a last row that says what they come to. */
-function drawTable(parent, className, caption, headings, rows, last = null) {
+function drawTable(parent, caption, headings, rows, last = null) {
   const row = (cells) => (cells instanceof Element ? cells : tableRow(...cells));
   const heading = (textContent, i) => element("th", { scope: "col", textContent, className: i === 0 ? "" : "number" });
-  parent.replaceChildren(element("table", { className }, element("caption", { textContent: caption }),
+  parent.replaceChildren(element("table", {}, element("caption", { textContent: caption }),
     element("thead", {}, element("tr", {}, ...headings.map(heading))), element("tbody", {}, ...rows.map(row)),
     element("tfoot", {}, ...(last ? [row(last)] : []))));
 }
@@ -24,7 +24,7 @@ function drawTable(parent, className, caption, headings, rows, last = null) {
 function drawBars(parent, caption, [first, ...others], items) {
   const largest = Math.max(...items.map((item) => Math.abs(item.value)), Number.MIN_VALUE);
   const zero = items.some((item) => item.value < 0) ? 50 : 0; // per cent
-  drawTable(parent, "", caption, [first, "", ...others], items.map(({ name, note, value, cells, current }) => {
+  drawTable(parent, caption, [first, "", ...others], items.map(({ name, note, value, cells, current }) => {
     const length = (Math.abs(value) / largest) * (100 - zero);
     const row = tableRow(bidi(name), barCell(value, value < 0 ? zero - length : zero, length), ...cells);
     if (note) row.firstChild.append(element("span", { className: "note", textContent: note }));
