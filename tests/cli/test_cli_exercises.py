@@ -30,8 +30,8 @@ def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(as_json, subm
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ("", "expected grade FILE.py|FILE.ipynb, or export --nbgrader DIR, got nothing"),
-    ("mark", "got mark"),
+    ("", "unknown command 'exercises'; did you mean exercises grade?"),
+    ("mark", "unknown command 'exercises mark'; did you mean exercises grade?"),
     ("grade", "missing FILE: The script or notebook"),
     ("grade gone.py", "expected an existing script or notebook, FILE.py or FILE.ipynb, got gone.py"),
     ("grade empty.py", "empty.py has no exercise: expected a function"),
@@ -50,7 +50,7 @@ def test_bad_input_is_refused_in_a_line(refused, submission, tmp_path, arguments
 
 
 def test_the_help_names_both_commands_and_says_what_grading_does_not_hold(succeeds):
-    assert all(f"exercises {name} --help" in succeeds("exercises", "--help") for name in ("grade", "export"))
+    assert all(f"exercises {name} " in succeeds("exercises", "--help") for name in ("grade", "export"))
     assert "does not hold a determined attacker" in " ".join(succeeds("exercises", "grade", "--help").split())
 
 

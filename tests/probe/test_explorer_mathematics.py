@@ -33,7 +33,7 @@ KINDS = {
 COMPUTE = """async ({ images, labels, on, config, weights, parameters }) => {
     const w = Object.fromEntries(weights.map(([name, shape, data]) => [name, tensor(shape, Float64Array.from(data))]));
     return images.map((pixels, i) => {
-        const image = tensor([config.channels, ...config.size], Float64Array.from(pixels));
+        const image = tensor([config.in_chans, ...config.img_size], Float64Array.from(pixels));
         const [logits, cache] = vit(image, w, config, on);
         const [loss, c_loss] = cross_entropy(logits, labels[i]);
         const grads = {}, [dpixels, gradients] = vit_backward(cross_entropy_backward(c_loss), cache, grads);
@@ -71,7 +71,7 @@ def computed(page, html, images, labels, on=None, parameters=True):
         f"(given) => {{ {script()}\n return ({COMPUTE})(given); }}",
         {
             "images": [image.ravel().tolist() for image in images], "labels": [int(label) for label in labels],
-            "on": on or [[1] * model["heads"]] * model["depth"], "config": model | {"eps": held["eps"]},
+            "on": on or [[1] * model["num_heads"]] * model["depth"], "config": model,
             "parameters": parameters,
             "weights": [[name, list(x.shape), x.ravel().tolist()] for name, x in weights.items()],
         },

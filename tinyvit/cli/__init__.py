@@ -40,13 +40,13 @@ USAGE = """usage: tinyvit COMMAND …
   COMMAND --help           the options of a command
 """
 
-COMMANDS = {  # name: file, and in it a dataclass of the options, which is called, or a function of the arguments
+COMMANDS = {  # name: file, and in it a dataclass of the options, which is called; of train a function of the arguments
     "train": "train.train", "finetune": "finetune.Finetune", "evaluate": "evaluate.Evaluate",
     "predict": "predict.Predict", "match": "match.Match", "sample": "sample.Sample", "inspect": "inspect.Inspect",
     "features": "features.Features", "probe-linear": "features.ProbeLinear", "knn": "features.Knn",
     "import": "import_weights.Import", "export": "export.Export", "notebooks": "notebooks.Notebooks",
-    "exercises": "exercises.exercises", "data": "data.Data", "summary": "summary.Summary",
-    "gradcheck": "gradcheck.Gradcheck", "bench": "bench.Bench",
+    "exercises grade": "exercises.Grade", "exercises export": "exercises.Export", "data": "data.Data",
+    "summary": "summary.Summary", "gradcheck": "gradcheck.Gradcheck", "bench": "bench.Bench",
 }  # fmt: skip
 
 
@@ -135,8 +135,10 @@ def leave(status):
 
 def command_of(argv):
     """The function without arguments that runs a command; it returns the exit status, or None for success."""
+    if argv[:1] == ["exercises"]:  # a command in two words
+        argv = [" ".join(argv[:2]), *argv[2:]]
     command, *rest = argv or ["--help"]
-    if command in ("-h", "--help"):
+    if command in ("-h", "--help", "exercises -h", "exercises --help"):
         from tinyvit.training.presets import PRESETS
 
         return partial(print, USAGE.format(presets=", ".join(PRESETS)), end="")
@@ -149,8 +151,8 @@ def command_of(argv):
     check_environment()
     file, name = COMMANDS[command].split(".")
     found = getattr(import_module(f"tinyvit.cli.{file}"), name)
-    if isinstance(found, type):
-        from tinyvit.cli.parsing import parse
+    if command == "train":  # whose options depend on the preset
+        return partial(found, rest)
+    from tinyvit.cli.parsing import parse
 
-        return parse(found, rest, f"tinyvit {command}")
-    return partial(found, rest)
+    return parse(found, rest, f"tinyvit {command}")

@@ -7,14 +7,9 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from tinyvit.cli.notebooks import write_all
-from tinyvit.cli.parsing import check_least, parse
+from tinyvit.cli.parsing import check_least
 from tinyvit.files import expand_path
 from tinyvit.text import printable
-
-USAGE = """usage: tinyvit exercises grade FILE.py|FILE.ipynb [OPTIONS]
-       tinyvit exercises export --nbgrader DIR [OPTIONS]
-
-options: tinyvit exercises grade --help, tinyvit exercises export --help"""
 
 
 @dataclass(frozen=True)
@@ -76,15 +71,3 @@ class Export:
         write_all({folder / name / f"{name}.ipynb": text.encode() for name, text in texts.items()}, self.force)
         print(f"{len(made)} assignment{'s' * (len(made) > 1)} written to {printable(folder)}")
         print(f"  nbgrader generate_assignment {next(iter(made))}    in {printable(folder.parent)}, for the students")
-
-
-def exercises(rest):
-    """tinyvit exercises grade FILE, tinyvit exercises export --nbgrader DIR"""
-    if rest in (["-h"], ["--help"]):
-        print(USAGE)
-        return 0
-    what, *rest = rest or ["nothing"]
-    commands = {"grade": Grade, "export": Export}
-    if what not in commands:
-        raise ValueError(f"expected grade FILE.py|FILE.ipynb, or export --nbgrader DIR, got {what}")
-    return parse(commands[what], rest, f"tinyvit exercises {what}")()

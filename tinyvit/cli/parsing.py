@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+from argparse import ArgumentParser
 from typing import Annotated
 
 import tyro
@@ -60,11 +61,9 @@ def one_line(box, prog):
 
 def option(rest, name):
     """The value of an option, as `--name value` or `--name=value`, the last one if there are several; None if none."""
-    given = [
-        argument.partition("=")[2] if "=" in argument else following
-        for argument, following in zip(rest, [*rest[1:], None]) if argument.partition("=")[0] == name
-    ]  # fmt: skip
-    return given[-1] if given else None
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(name, dest="value", nargs="?")
+    return parser.parse_known_args(rest)[0].value
 
 
 def check_least(options, **least):

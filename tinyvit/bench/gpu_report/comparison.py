@@ -10,25 +10,13 @@ from tinyvit.backend import to_device, to_numpy
 from tinyvit.gradcheck import operation_cases
 
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 1.6e-2}  # of the largest number
-# How many of an operation's arrays are activations, if not all: the rest are parameters, and stay in float32 where they
-# only shift or scale.
-ACTIVATION_COUNTS = {
-    "linear": 1,
-    "layernorm": 1,
-    "prepend_token": 1,
-    "insert_tokens": 1,
-    "add_positions": 1,
-    "batch_norm": 1,
-    "batch_norm_running": 1,
-    "group_norm": 1,
-    "conv2d": 1,
-    "grid_positions": 0,
-    "resize_positions": 0,
-    "relative_bias": 0,
-    "standardize_weight": 0,
-    "standardize_weight_original": 0,
-}
-MATRIX_ARGUMENTS = {"linear": (1,), "conv2d": (1,)}  # parameters that are multiplied with
+# Parameters that only shift or scale stay in float32: arrays from the third on in products, from the second on in those
+# with parameters, and all of what is computed of parameters alone. All other arrays are activations.
+PRODUCTS = ("linear", "conv2d")
+WITH_PARAMETERS = ("layernorm", "prepend_token", "insert_tokens", "add_positions", "batch_norm", "batch_norm_running",
+                   "group_norm")  # fmt: skip
+OF_PARAMETERS = ("grid_positions", "resize_positions", "relative_bias", "standardize_weight",
+                 "standardize_weight_original")  # fmt: skip
 
 
 def run(options, seconds):
@@ -55,8 +43,8 @@ def operations(device, dtype):
 
     for name, forward, backward, inputs in operation_cases():
         own = name.partition(",")[0]
-        low = [*range(ACTIVATION_COUNTS.get(own, len(inputs))), *MATRIX_ARGUMENTS.get(own, ())]
-        rounded = [x.astype(low_precision_dtype(dtype if i in low else "float32")) for i, x in enumerate(inputs)]
+        low = 2 if own in PRODUCTS else 1 if own in WITH_PARAMETERS else 0 if own in OF_PARAMETERS else len(inputs)
+        rounded = [x.astype(low_precision_dtype(dtype if i < low else "float32")) for i, x in enumerate(inputs)]
         expected = results(forward, backward, [np.asarray(x, "float32") for x in rounded])
         there = partial(forward.func, **{key: moved(value) for key, value in forward.keywords.items()})
         got = results(there, backward, list(map(moved, rounded)))

@@ -44,4 +44,4 @@ def live_model(model, mean, std):
         arrays["pos_embed"], _ = F.grid_positions(arrays.pop("pos_embed_x"), arrays.pop("pos_embed_y"))
     channels = model.config.in_chans
     mean, std = (np.broadcast_to(np.asarray(x, "float64").reshape(-1), channels).tolist() for x in (mean, std))
-    return {"weights": pack(arrays), "layout": layout(arrays), "eps": model.config.norm_eps, "mean": mean, "std": std}
+    return {"weights": pack(arrays), "layout": layout(arrays), "mean": mean, "std": std}

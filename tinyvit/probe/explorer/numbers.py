@@ -8,12 +8,6 @@ from tinyvit.probe.explorer.packing import share_codes, signed_codes
 from tinyvit.probe.rollout import attention_rollout
 from tinyvit.probe.trace import trace
 
-FIELDS = {
-    "size": "img_size", "patch": "patch_size", "channels": "in_chans", "width": "embed_dim", "depth": "depth",
-    "heads": "num_heads", "headWidth": "head_dim", "hidden": "mlp_hidden", "classes": "num_classes",
-    "pool": "global_pool", "positions": "positions", "headHidden": "head_hidden", "activation": "activation",
-}  # fmt: skip
-
 
 def numbers(model, image, label, picture):
     """(loss, arrays): the values that `model` computes from a normalised image (C, H, W), and their gradients.
@@ -68,7 +62,7 @@ def as_rgb(picture):
 
 
 def facts(model):
-    """The sizes and kinds of a model that the page's text and formulas mention, by the page's names.
+    """The configuration of a model, and sizes that follow from it.
 
     Raises ValueError for any architecture but the plain Vision Transformer, whose steps the page explains.
     """
@@ -76,6 +70,6 @@ def facts(model):
     if architecture_name(model) != "vit":
         raise ValueError(f"the page explains the steps of a plain Vision Transformer, and a {type(model).__name__} has "
                          "others; leave out --html for its pictures")  # fmt: skip
-    found = {name: getattr(config, field) for name, field in FIELDS.items()}
-    sizes = {"size": as_pair(config.img_size), "patch": as_pair(config.patch_size), "grid": model.grid}
-    return {**found, **sizes, "parameters": model.num_parameters()}
+    sizes = {"img_size": as_pair(config.img_size), "patch_size": as_pair(config.patch_size), "grid": model.grid}
+    more = {"head_dim": config.head_dim, "mlp_hidden": config.mlp_hidden, "parameters": model.num_parameters()}
+    return vars(config) | sizes | more

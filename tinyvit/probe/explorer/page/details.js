@@ -36,7 +36,7 @@ const DETAILS = {
   dpixels() {
     const pixels = arrays.dpixels.data;
     byId("dpixels-text").textContent = whyPixels(pixels);
-    for (let channel = 0; channel < model.channels; channel++) {
+    for (let channel = 0; channel < model.in_chans; channel++) {
       const id = `dpixels-${channel}`;
       if (!byId(id)) byId("dpixels-pictures").append(element("div", { id }));
       matrix(id, {
@@ -53,8 +53,8 @@ const DETAILS = {
 };
 
 function channelName(channel) {
-  if (model.channels === 1) return "";
-  return model.channels === 3 ? ["red", "green", "blue"][channel] : `channel ${channel + 1}`;
+  if (model.in_chans === 1) return "";
+  return model.in_chans === 3 ? ["red", "green", "blue"][channel] : `channel ${channel + 1}`;
 }
 
 /** A place with its channel, if there are several. */
@@ -70,7 +70,7 @@ function whyPixels(pixels) {
       "at most √2, and near zero if the model is sure of the true class.";
   }
   const all = none === pixels.length;
-  if (all && state.off.size === model.depth * model.heads && model.pool === "token") {
+  if (all && state.off.size === model.depth * model.num_heads && model.global_pool === "token") {
     return "No pixel has a gradient: all heads are switched off, so nothing of any patch reaches the class token, " +
       "which the head reads.";
   }
@@ -89,7 +89,7 @@ function enlarge(id, pixels, colourOf, text) {
   byId(`${id}-title`).textContent = isPatch
     ? `${tokenName(looking)}: its pixels, rows ${from(top, P)}, columns ${from(left, Q)}`
     : `${tokenName(looking)}: no pixels of its own`;
-  byId(id).replaceChildren(...Array.from({ length: model.channels }, (_, channel) => {
+  byId(id).replaceChildren(...Array.from({ length: model.in_chans }, (_, channel) => {
     const value = (row, column) => pixels[pixelAt(top + row, left + column, channel)];
     if (P * Q > 64) {
       const canvas = picture("enlarged", `aspect-ratio: ${Q} / ${P}`);

@@ -11,10 +11,10 @@ function drawn(levels, image) {
     if (level === before[i]) return image.pixels.data[i];
     return (level / 255 - normal.mean[channel]) / normal.std[channel];
   });
-  const ofPixel = (i) => Array.from({ length: model.channels }, (_, channel) => levels[channel * size + i]);
+  const ofPixel = (i) => Array.from({ length: model.in_chans }, (_, channel) => levels[channel * size + i]);
   const colours = Uint8ClampedArray.from({ length: 3 * size }, (_, i) => {
     const own = ofPixel(Math.floor(i / 3));
-    return model.channels === 3 ? own[i % 3] : mean(own);
+    return model.in_chans === 3 ? own[i % 3] : mean(own);
   });
   return { pixels: { data: pixels }, picture: { data: colours } };
 }
@@ -42,7 +42,7 @@ if (live) {
     },
   });
   byId("draw").onclick = () => changed({ drawing: !state.drawing, pointed: null });
-  byId("clear").onclick = () => changed({ own: new Uint8ClampedArray(model.channels * height * width), drawing: true });
+  byId("clear").onclick = () => changed({ own: new Uint8ClampedArray(model.in_chans * height * width), drawing: true });
   byId("original").onclick = () => changed({ own: null, label: state.image.label });
   byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
   byId("label").onchange = () => changed({ label: byId("label").selectedIndex });
@@ -52,7 +52,7 @@ if (live) {
 /** Set all channels of a pixel to change(level). */
 async function putPixel(row, column, change) {
   const levels = (state.own ?? levelsOf(arrays)).slice();
-  for (let channel = 0; channel < model.channels; channel++) {
+  for (let channel = 0; channel < model.in_chans; channel++) {
     const i = pixelAt(row, column, channel);
     levels[i] = change(levels[i]); // which stays between 0 and 255
   }
@@ -62,7 +62,7 @@ async function putPixel(row, column, change) {
 
 function readPixel(row, column) {
   const levels = state.own ?? levelsOf(arrays);
-  const all = (text) => Array.from({ length: model.channels }, (_, i) => text(pixelAt(row, column, i))).join(", ");
+  const all = (text) => Array.from({ length: model.in_chans }, (_, i) => text(pixelAt(row, column, i))).join(", ");
   byId("pixel").textContent = row === null ? "" : `Pixel in row ${row + 1}, column ${column + 1}: brightness ` +
     `${all((i) => levels[i])} of 255, gradient ${all((i) => number(arrays.dpixels.data[i]))}`;
 }

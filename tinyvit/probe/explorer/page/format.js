@@ -35,11 +35,11 @@ const afterBlocks = (count) => (count === 0 ? "before the first block" : `after 
 /** "(N+1, D) = (17, 64)" of "N+1 D". */
 function shape(text) {
   const sizes = {
-    C: model.channels, height, width, "C·P·Q": model.channels * P * Q, N: rows * columns, "N+1": tokens, D: model.width,
-    H: model.heads, d: model.headWidth, K: model.classes, E: model.hidden,
-    hidden_head: model.headHidden, in_head: model.headHidden ?? model.width,
+    C: model.in_chans, height, width, "C·P·Q": model.in_chans * P * Q, N: rows * columns, "N+1": tokens, D: model.embed_dim,
+    H: model.num_heads, d: model.head_dim, K: model.num_classes, E: model.mlp_hidden,
+    hidden_head: model.head_hidden, in_head: model.head_hidden ?? model.embed_dim,
   };
-  const called = { hidden_head: "hidden", in_head: model.headHidden ? "hidden" : "D" };
+  const called = { hidden_head: "hidden", in_head: model.head_hidden ? "hidden" : "D" };
   const names = text.split(" ").map((name) => called[name] ?? name);
   return `(${names.join(", ")}) = (${text.split(" ").map((name) => sizes[name]).join(", ")})`;
 }

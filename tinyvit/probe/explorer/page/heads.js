@@ -1,6 +1,6 @@
 // Every head of every block as a small map of where the chosen token looks, and the switch of the chosen one.
 
-const placeOfHead = (i) => [Math.floor(i / model.heads), i % model.heads];
+const placeOfHead = (i) => [Math.floor(i / model.num_heads), i % model.num_heads];
 const isOff = (i) => state.off.has(switchName(...placeOfHead(i)));
 
 /** Numbers beside rows or columns, for the eye: each map says its block and head itself. */
@@ -9,11 +9,11 @@ const labels = (className, what, count) => element("div", { className, ariaHidde
   ...Array.from({ length: count }, (_, i) => element("span", { textContent: i + 1, title: `${what} ${i + 1}` })));
 
 const headMap = picture("map"), headMaps = element("div", { className: "grid" });
-byId("heads-grid").style.setProperty("--columns", model.heads);
-byId("heads-grid").append(axis("Head"), labels("columns", "head", model.heads), axis("Block"),
+byId("heads-grid").style.setProperty("--columns", model.num_heads);
+byId("heads-grid").append(axis("Head"), labels("columns", "head", model.num_heads), axis("Block"),
   labels("blocks", "block", model.depth), headMaps);
 const heads = new ButtonGrid(headMaps, {
-  label: "Heads of attention", height: model.depth, width: model.heads,
+  label: "Heads of attention", height: model.depth, width: model.num_heads,
   onChoose: (i) => { const [block, head] = placeOfHead(i); changed({ block, head }); },
 });
 heads.buttons.forEach((button, i) => {
@@ -36,7 +36,7 @@ function drawHeads() {
   byId("heads").hidden = slot === null;
   byId("pinned").classList.toggle("with-heads", slot !== null);
   if (slot === null) return;
-  const home = narrow.matches ? byId("beside") : slot, chosen = state.block * model.heads + state.head;
+  const home = narrow.matches ? byId("beside") : slot, chosen = state.block * model.num_heads + state.head;
   if (byId("heads").parentElement !== home) home.append(byId("heads"));
   heads.mark(chosen);
   heads.buttons.forEach((button, i) => {

@@ -23,9 +23,9 @@ const asking = () => (state.looking === "mean" ? 0 : state.looking);
 
 const INSIDE = {
   norm(arrays) {
-    const { name, x, y, cache } = normAt(arrays, state.norm), token = asking(), D = model.width;
+    const { name, x, y, cache } = normAt(arrays, state.norm), token = asking(), D = model.embed_dim;
     const row = (values) => values.subarray(token * D, (token + 1) * D);
-    const bias = live.weights[`${name}.bias`];
+    const bias = weights[`${name}.bias`];
     const lines = [row(x.data), row(cache.xhat.data), cache.weight.data, bias.data, row(y.data)];
     const middle = mean(lines[0]), deviation = 1 / cache.rstd.data[token];
     const [first, hat, scale, shift, result] = lines.map((values) => number(values[0]));
@@ -44,7 +44,7 @@ const INSIDE = {
   },
   attention(arrays) {
     const { q, k, v, scores, probs } = arrays.cache.blocks[state.block].attn.heads, { head } = state, token = asking();
-    const { each } = arrays.cache.blocks[state.block].attn, d = model.headWidth;
+    const { each } = arrays.cache.blocks[state.block].attn, d = model.head_dim;
     for (const [id, label, x] of [["queries", "Queries Q", q], ["keys", "Keys K", k], ["values", "Values V", v]]) {
       drawTokens(`attention-${id}`, label, at(x, head), id === "queries" ? token : null);
     }
@@ -77,7 +77,7 @@ const INSIDE = {
       "The column “out” adds up p · v over all tokens that answer.";
   },
   mlp(arrays) {
-    const { m1, h, activated, m } = arrays.cache.blocks[state.mlp], token = asking(), E = model.hidden;
+    const { m1, h, activated, m } = arrays.cache.blocks[state.mlp], token = asking(), E = model.mlp_hidden;
     const [before, after] = [h, activated].map(({ data }) => data.subarray(token * E, (token + 1) * E));
     const [most] = largestFirst(after), positive = before.filter((value) => value > 0).length;
     byId("mlp-value").textContent =

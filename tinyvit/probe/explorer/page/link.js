@@ -5,7 +5,7 @@ const within = (least, most, change) => (text) => {
   const value = Number(text);
   return Number.isInteger(value) && value >= least && value <= most ? change(value) : null;
 };
-const everyHead = Array.from({ length: model.depth * model.heads }, (_, i) => switchName(...placeOfHead(i)));
+const everyHead = Array.from({ length: model.depth * model.num_heads }, (_, i) => switchName(...placeOfHead(i)));
 
 /**
  * By its name in the address, how each part is written, null if it needn't be, and read: the changes of the state that
@@ -19,7 +19,7 @@ const LINK = {
     class: { token: 0 }, mean: { token: "mean" },
   }[text] ?? within(1, tokens - 1, (token) => ({ token }))(text))],
   block: [() => state.block + 1, within(1, model.depth, (number) => ({ block: number - 1 }))],
-  head: [() => state.head + 1, within(1, model.heads, (number) => ({ head: number - 1 }))],
+  head: [() => state.head + 1, within(1, model.num_heads, (number) => ({ head: number - 1 }))],
   pixel: [() => (state.pixel === null ? null : placeOf(state.pixel).map((index) => index + 1).join(".")), (text) => {
     const pixel = pixelAt(...text.split(".").map((index) => Number(index) - 1));
     return pixel === null ? null : { token: patchOf(pixel), pixel };
@@ -33,7 +33,7 @@ const LINK = {
     return live && [...off].every((name) => everyHead.includes(name)) ? { off } : null;
   }],
   label: [() => (state.label === state.image.label ? null : state.label + 1),
-          (text) => live && within(1, model.classes, (number) => ({ label: number - 1 }))(text)],
+          (text) => live && within(1, model.num_classes, (number) => ({ label: number - 1 }))(text)],
   pixels: [() => state.own && levelsText(state.own), (text) => {
     const own = live && textLevels(text);
     return own && { own };
@@ -65,5 +65,5 @@ const levelsText = (levels) =>
 function textLevels(text) {
   if (!/^[\w-]*$/.test(text) || text.length % 4 === 1) return null;
   const levels = Uint8ClampedArray.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0));
-  return levels.length === model.channels * height * width ? levels : null;
+  return levels.length === model.in_chans * height * width ? levels : null;
 }

@@ -33,7 +33,7 @@ async function changed(changes) {
     const { image } = state, given = await arraysOf(image);
     if (state.image !== image) return; // another one was chosen meanwhile
     const on = Array.from({ length: model.depth }, (_, block) =>
-      Array.from({ length: model.heads }, (_, head) => Number(!state.off.has(switchName(block, head)))));
+      Array.from({ length: model.num_heads }, (_, head) => Number(!state.off.has(switchName(block, head)))));
     const seen = state.own ? drawn(state.own, given) : given;
     arrays = live ? computed(seen, state.label, on) : { ...given, loss: image.loss };
   }
@@ -57,14 +57,14 @@ function startOf(step) {
   const pixels = step === "patches" || step === "dpixels", back = ["dtokens", "dattention", "dpixels"];
   if (pixels && !(state.token > 0)) return { chosen: false };
   if (pixels || !back.includes(step) || back.includes(state.step)) return {};
-  const reads = model.pool === "avg" && state.token > 0; // every patch has a gradient
+  const reads = model.global_pool === "avg" && state.token > 0; // every patch has a gradient
   return { chosen: state.chosen && reads, block: model.depth - 1, ddepth: model.depth - 1 };
 }
 
 /** The token of a step while none was chosen: a patch, then what the head reads in the end, then the strongest patch. */
 function firstToken(step) {
   if (step === "dpixels") return largestFirst(patchLengths(arrays.dpixels))[0] || 1; // 0 if none has a gradient
-  return ["patches", "tokens", "norm"].includes(step) || model.pool === "avg" ? 1 : 0;
+  return ["patches", "tokens", "norm"].includes(step) || model.global_pool === "avg" ? 1 : 0;
 }
 
 /** Do what the address asks for, and say what of it the page doesn't have. */
@@ -79,11 +79,11 @@ async function follow(hash) {
 function fillIn() {
   const count = (value) => value.toLocaleString("en");
   byId("facts").textContent =
-    `${count(model.parameters)} parameters: ${model.depth} blocks of ${model.heads} heads, ` +
-    `tokens of ${model.width} numbers, patches of ${P}×${Q} in images of ${height}×${width} pixels.` +
+    `${count(model.parameters)} parameters: ${model.depth} blocks of ${model.num_heads} heads, ` +
+    `tokens of ${model.embed_dim} numbers, patches of ${P}×${Q} in images of ${height}×${width} pixels.` +
     (live ? "" : ` It can’t run in this page, because ${about.whyNotLive}; the numbers were computed before.`);
   const conditions = new Set([
-    `pool=${model.pool}`, `head=${model.headHidden === null ? "linear" : "mlp"}`, `live=${live ? "yes" : "no"}`,
+    `pool=${model.global_pool}`, `head=${model.head_hidden === null ? "linear" : "mlp"}`, `live=${live ? "yes" : "no"}`,
     ["rope", "none"].includes(model.positions) ? `positions=${model.positions}` : "positions=added",
   ]);
   for (const part of document.querySelectorAll("[data-when]")) if (!conditions.has(part.dataset.when)) part.remove();

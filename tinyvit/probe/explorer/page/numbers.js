@@ -4,14 +4,12 @@
 const about = JSON.parse(document.getElementById("numbers").textContent);
 const model = about.model;
 const [rows, columns] = model.grid, tokens = 1 + rows * columns;
-const [height, width] = model.size, [P, Q] = model.patch;
+const [height, width] = model.img_size, [P, Q] = model.patch_size;
 const READERS = { uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, float32: Float32Array };
 
-const live = about.live && {
-  weights: Object.fromEntries(Object.entries(await unpacked(about.live.weights, about.live.layout))
-    .map(([name, { data, shape }]) => [name, tensor(shape, Float64Array.from(data))])),
-  config: { ...model, eps: about.live.eps },
-};
+const live = about.whyNotLive === null;
+const weights = live && Object.fromEntries(Object.entries(await unpacked(about.live.weights, about.live.layout))
+  .map(([name, { data, shape }]) => [name, tensor(shape, Float64Array.from(data))]));
 
 /** The arrays of an image by name: {data, shape}. Of a live model these are its pixels and its picture. */
 async function arraysOf(image) {
@@ -54,8 +52,8 @@ function decoded(arrays) {
 
 /** A forward and a backward of the model: what `arraysOf` gives for a recorded image, and all that is on the way. */
 function computed({ pixels, picture }, label, on) {
-  const image = tensor([model.channels, ...model.size], Float64Array.from(pixels.data));
-  const [logits, cache] = vit(image, live.weights, live.config, on);
+  const image = tensor([model.in_chans, ...model.img_size], Float64Array.from(pixels.data));
+  const [logits, cache] = vit(image, weights, model, on);
   const [loss, c_loss] = cross_entropy(logits, label);
   const dlogits = cross_entropy_backward(c_loss), grads = {};
   const [dpixels, gradients] = vit_backward(dlogits, cache, grads);

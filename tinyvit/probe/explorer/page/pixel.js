@@ -5,7 +5,7 @@ const placeOf = (pixel) =>
   [Math.floor(pixel / width) % height, pixel % width, Math.floor(pixel / (height * width))];
 
 function pixelAt(row, column, channel = 0) {
-  const place = [row, column, channel], sides = [height, width, model.channels];
+  const place = [row, column, channel], sides = [height, width, model.in_chans];
   if (!place.every((index, axis) => Number.isInteger(index) && index >= 0 && index < sides[axis])) return null;
   return (channel * height + row) * width + column;
 }
@@ -31,8 +31,8 @@ function pixelShown(dpixels) {
 
 /** dx = dz₀ · w as its factors {dz, w, cosine}: two lengths, and the cosine of the angle between them. */
 function factorsOf({ dstream, dpixels }, pixel) {
-  const [row, column, channel] = placeOf(pixel), D = model.width;
-  const kernel = live.weights["patch_embed.proj.weight"].data, size = model.channels * P * Q;
+  const [row, column, channel] = placeOf(pixel), D = model.embed_dim;
+  const kernel = weights["patch_embed.proj.weight"].data, size = model.in_chans * P * Q;
   const place = (channel * P + (row % P)) * Q + (column % Q);
   const w = norm(Float64Array.from({ length: D }, (_, i) => kernel[i * size + place]));
   const dz = norm(part(dstream, 0, patchOf(pixel)));

@@ -40,8 +40,8 @@ function normAt(arrays, i) {
 /** Why a gradient is zero where it is; "" where it isn't. */
 function whyNone(values, block) {
   if (largestOf(values) > 0) return "";
-  const reads = model.pool === "token" ? "the class token alone" : "the patches alone";
-  if (state.off.size === model.depth * model.heads) return " It is zero: every head is switched off.";
+  const reads = model.global_pool === "token" ? "the class token alone" : "the patches alone";
+  if (state.off.size === model.depth * model.num_heads) return " It is zero: every head is switched off.";
   if (block === model.depth - 1) return ` None: after the last block the head reads ${reads}.`;
   return " It is zero: nothing of it reaches the loss.";
 }
@@ -77,7 +77,7 @@ const MAPS = {
       `, ${blockName(block)}: what the MLP adds has a length of ${valueSeen(map)}.`);
   },
   logits: () => ({
-    ...NOTHING, readout: model.pool === "token"
+    ...NOTHING, readout: model.global_pool === "token"
       ? "The head reads the class token alone. It has no place in the image, so there is nothing to lay over it."
       : "The head reads the mean of all patches, each with the same share, so there is nothing to lay over the image.",
   }),
@@ -86,7 +86,7 @@ const MAPS = {
   }),
   dtokens(arrays, { ddepth }) {
     const map = mapOf(part(arrays.dstream_length, ddepth)), where = afterBlocks(ddepth);
-    const last = ddepth < model.depth ? "" : model.pool === "token"
+    const last = ddepth < model.depth ? "" : model.global_pool === "token"
       ? " After the last block patches have none: the head reads the class token alone."
       : " After the last block the class token has none: the head reads the mean of the patches.";
     return titled(map, `Largest gradients ${where}`, `, ${where}: gradient of length ${valueSeen(map)}.${last}`);

@@ -17,9 +17,9 @@ function layer_backward(backward, dy, cache, grads) {
 }
 
 /** One linear map gives q, k and v of every head; attention within each head; one more linear map mixes them. */
-function multi_head_attention(x, w, name, { heads, positions, grid }, on) {
+function multi_head_attention(x, w, name, { num_heads, positions, grid }, on) {
   const [qkv, c_qkv] = layer(linear, x, w, `${name}.qkv`);                      // (N, 3D)
-  const [q, k, v] = split_heads(qkv, heads);                                    // each (H, N, d)
+  const [q, k, v] = split_heads(qkv, num_heads);                                    // each (H, N, d)
   const angles = positions === "rope" ? rope_angles(grid, q.shape[2]) : [];
   const [each, c_heads] = attention(rope(q, angles), rope(k, angles), v);       // (H, N, d)
   const merged = merge_heads(switch_heads(each, on));                           // (N, D)
@@ -40,10 +40,10 @@ const ACTIVATIONS = { gelu: [gelu, gelu_backward], gelu_tanh: [gelu_tanh, gelu_t
 /** x + attention(norm(x)), and to that the MLP of its norm. */
 function block(x, w, name, config, on) {
   const [activate, activate_backward] = ACTIVATIONS[config.activation];
-  const [a1, norm1] = layer(layernorm, x, w, `${name}.norm1`, config.eps);
+  const [a1, norm1] = layer(layernorm, x, w, `${name}.norm1`, config.norm_eps);
   const [a, attn] = multi_head_attention(a1, w, `${name}.attn`, config, on);
   const mid = plus(x, a);
-  const [m1, norm2] = layer(layernorm, mid, w, `${name}.norm2`, config.eps);
+  const [m1, norm2] = layer(layernorm, mid, w, `${name}.norm2`, config.norm_eps);
   const [h, fc1] = layer(linear, m1, w, `${name}.mlp.fc1`);
   const [activated, act] = activate(h);
   const [m, fc2] = layer(linear, activated, w, `${name}.mlp.fc2`);
@@ -62,8 +62,8 @@ function block_backward(dy, cache, grads) {
 
 /** Patches, class token, positions: an image (C, height, width) into tokens (N+1, D). */
 function embed(image, w, config) {
-  const [patches, c_patchify] = patchify(image, config.patch);                  // (N, C·P·Q)
-  const kernel = reshaped(w["patch_embed.proj.weight"], config.width, patches.shape[1]);
+  const [patches, c_patchify] = patchify(image, config.patch_size);                  // (N, C·P·Q)
+  const kernel = reshaped(w["patch_embed.proj.weight"], config.embed_dim, patches.shape[1]);
   const [projected, c_proj] = linear(patches, kernel, w["patch_embed.proj.bias"]);
   const x = prepend_token(projected, w.cls_token);                              // (N+1, D)
   return [w.pos_embed ? plus(x, w.pos_embed) : x, { patchify: c_patchify, proj: c_proj }];
@@ -96,8 +96,8 @@ function vit(image, w, config, on) {
   for (let i = 0; i < config.depth; i++) {
     [stream[i + 1], blocks[i]] = block(stream[i], w, `blocks.${i}`, config, on[i]);
   }
-  const [normed, norm] = layer(layernorm, stream[config.depth], w, "norm", config.eps);
-  const pool = pooling(config.pool, normed.shape[0]), features = matmul(pool, normed);
+  const [normed, norm] = layer(layernorm, stream[config.depth], w, "norm", config.norm_eps);
+  const pool = pooling(config.global_pool, normed.shape[0]), features = matmul(pool, normed);
   const [logits, c_head] = head(features, w);
   return [logits, { embed: c_embed, blocks, norm, pool, head: c_head, stream, normed, features }];
 }
