@@ -74,15 +74,14 @@ function lengths(x) {
     (_, row) => norm(x.data.subarray(row * D, row * D + D))));
 }
 
-/** R = (½ mean over heads of P + ½ I) R, after each block, from I; P (H, T, T). Abnar & Zuidema 2020, section 3. */
+/** R = ½ (mean over heads of P) R + ½ R, after each block, from I; P (H, T, T). Abnar & Zuidema 2020, section 3. */
 function attention_rollout(probs) {
-  const identity = tensor([tokens, tokens]);
-  for (let i = 0; i < tokens; i++) identity.data[i * (tokens + 1)] = 1;
-  let rolled = identity;
+  let rolled = tensor([tokens, tokens]);
+  for (let i = 0; i < tokens; i++) rolled.data[i * (tokens + 1)] = 1;
   return probs.map((own) => {
-    const mixed = tensor([tokens, tokens]);
-    own.data.forEach((share, i) => { mixed.data[i % (tokens * tokens)] += share / own.shape[0]; });
-    rolled = matmul(times(plus(mixed, identity), 0.5), rolled);
+    const summed = sum_rows(reshaped(own, model.num_heads, tokens * tokens));
+    const mixed = matmul(reshaped(summed, tokens, tokens), rolled);
+    rolled = plus(times(mixed, 0.5 / model.num_heads), times(rolled, 0.5));
     return rolled;
   });
 }
@@ -100,11 +99,7 @@ function part({ data, shape }, ...indices) {
 /** Row `token` of a map (T, T); for "mean", the mean of all patches' rows. */
 function rowOf(map, token) {
   if (token !== "mean") return map.subarray(token * tokens, (token + 1) * tokens);
-  const found = new Float64Array(tokens);
-  for (let query = 1; query < tokens; query++) {
-    for (let key = 0; key < tokens; key++) found[key] += map[query * tokens + key] / (tokens - 1);
-  }
-  return found;
+  return matmul(pooling("avg", tokens), tensor([tokens, tokens], map)).data;
 }
 
 /** The places of some values, that of the largest first. */

@@ -16,8 +16,8 @@ function drawTable(parent, caption, headings, rows, last = null) {
   const row = (cells) => (cells instanceof Element ? cells : tableRow(...cells));
   const heading = (textContent, i) => element("th", { scope: "col", textContent, className: i === 0 ? "" : "number" });
   parent.replaceChildren(element("table", {}, element("caption", { textContent: caption }),
-    element("thead", {}, element("tr", {}, ...headings.map(heading))), element("tbody", {}, ...rows.map(row)),
-    element("tfoot", {}, ...(last ? [row(last)] : []))));
+    ...(headings.length ? [element("thead", {}, element("tr", {}, ...headings.map(heading)))] : []),
+    element("tbody", {}, ...rows.map(row)), element("tfoot", {}, ...(last ? [row(last)] : []))));
 }
 
 /** items: [{name, note, value, cells, current}], bars from a zero line; headings: of the columns of numbers. */

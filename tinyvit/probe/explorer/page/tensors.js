@@ -51,11 +51,10 @@ function permuted({ data, shape }, axes) {
 /** The last two axes swapped: (…, N, M) becomes (…, M, N). */
 const transposed = (x) => permuted(x, x.shape.length === 2 ? [1, 0] : [0, 2, 1]);
 
-/** The sum over all rows (…, D): (D). */
+/** The sum over all rows (N, D): (D). */
 function sum_rows(x) {
-  const D = x.shape.at(-1), y = tensor([D]);
-  x.data.forEach((value, i) => { y.data[i % D] += value; });
-  return y;
+  const [N, D] = x.shape;
+  return reshaped(matmul(tensor([1, N], new Float64Array(N).fill(1)), x), D);
 }
 
 /** What a function makes of each row (…, D), which gets the row and its number, together again. */
