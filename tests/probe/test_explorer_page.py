@@ -67,7 +67,7 @@ def test_shapes_are_the_models(page):
     assert shapes["H N+1 N+1"] == "(H, N+1, N+1) = (4, 17, 17)"
     assert shapes["H N+1 d"] == "(H, N+1, d) = (4, 17, 6)"
     assert shapes["C height width"] == "(C, height, width) = (1, 8, 8)"
-    assert shapes["K in_head"] == "(K, D) = (10, 24)"
+    assert shapes["K D"] == "(K, D) = (10, 24)"
 
 
 def test_next_and_back_go_through_all_steps_and_end_at_their_ends(page, expect):

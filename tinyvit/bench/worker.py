@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tinyvit.levels import using
+from tinyvit.text import shorten
 
 WARM_UP_STEPS = 2  # to warm up: the first allocates, the second finds everything in place
 
@@ -61,5 +62,4 @@ def memory(name):
 
 def error_line(error, longest=110):
     """An error in one line of limited length."""
-    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return shorten(" ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":"), longest - 1)

@@ -20,19 +20,13 @@ begin with `prefix` tokens, usually the class token alone, and attention is (L, 
 
 from tinyvit.probe.distance import draw_attention_distance, mean_attention_distance, uniform_attention_distance
 from tinyvit.probe.equivariance import equivariance_error
-from tinyvit.probe.feature_maps import draw_feature_maps, feature_maps, most_varied
+from tinyvit.probe.feature_maps import draw_feature_maps, feature_maps, most_varied, trunk_of
 from tinyvit.probe.filters import FilterComponents, draw_filter_components, filter_components, patch_filters
 from tinyvit.probe.maps import attention_maps, draw_attention_maps, draw_head_maps, head_maps, over_patches
 from tinyvit.probe.mistakes import Mistakes, draw_most_wrong, most_wrong
 from tinyvit.probe.norms import Norms, draw_norms, norms_by_layer
 from tinyvit.probe.positions import draw_position_similarity, patch_positions, position_similarity
-from tinyvit.probe.receptive import (
-    draw_receptive_fields,
-    effective_receptive_field,
-    receptive_box,
-    receptive_side,
-    trunk_of,
-)
+from tinyvit.probe.receptive import draw_receptive_fields, effective_receptive_field, receptive_box, receptive_side
 from tinyvit.probe.rollout import attention_rollout, draw_class_attention, draw_rollout, gradient_weighted_attention
 from tinyvit.probe.segments import attention_segments, draw_segments, overlap
 from tinyvit.probe.spectrum import draw_spectrum, fourier_spectrum

@@ -2,10 +2,15 @@
 
 import numpy as np
 
+from tinyvit.models.convnet import Trunk
 from tinyvit.probe.pictures import new_figure, show_image
-from tinyvit.probe.receptive import trunk_of
 
 MAX_CHANNELS = 8  # channels shown of each layer
+
+
+def trunk_of(model):
+    """The `Trunk` of a convolutional network or of a hybrid, or None."""
+    return next((module for _, module in model.named_modules() if isinstance(module, Trunk)), None)
 
 
 def feature_maps(model, trace):

@@ -3,15 +3,10 @@
 import numpy as np
 
 from tinyvit.backend import to_device, to_numpy
-from tinyvit.models.convnet import Trunk
+from tinyvit.probe.feature_maps import trunk_of
 from tinyvit.probe.pictures import HEAT_COLOURS, picture_panels
 
 VISIBLE_FRACTION = 1 - 0.9545  # of the largest value, as in the paper
-
-
-def trunk_of(model):
-    """The `Trunk` of a convolutional network or of a hybrid, or None."""
-    return next((module for _, module in model.named_modules() if isinstance(module, Trunk)), None)
 
 
 def effective_receptive_field(model, images, seed=0):

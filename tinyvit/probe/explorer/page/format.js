@@ -36,10 +36,8 @@ const afterBlocks = (count) => (count === 0 ? "before the first block" : `after 
 function shape(text) {
   const sizes = {
     C: model.in_chans, height, width, "C·P·Q": model.in_chans * P * Q, N: rows * columns, "N+1": tokens, D: model.embed_dim,
-    H: model.num_heads, d: model.head_dim, K: model.num_classes, E: model.mlp_hidden,
-    hidden_head: model.head_hidden, in_head: model.head_hidden ?? model.embed_dim,
+    H: model.num_heads, d: model.head_dim, K: model.num_classes, E: model.mlp_hidden, hidden: model.head_hidden,
   };
-  const called = { hidden_head: "hidden", in_head: model.head_hidden ? "hidden" : "D" };
-  const names = text.split(" ").map((name) => called[name] ?? name);
-  return `(${names.join(", ")}) = (${text.split(" ").map((name) => sizes[name]).join(", ")})`;
+  const names = text.split(" ");
+  return `(${names.join(", ")}) = (${names.map((name) => sizes[name]).join(", ")})`;
 }

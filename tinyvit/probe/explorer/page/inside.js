@@ -23,12 +23,10 @@ const asking = () => (state.looking === "mean" ? 0 : state.looking);
 
 const INSIDE = {
   norm(arrays) {
-    const { name, x, y, cache } = normAt(arrays, state.norm), token = asking(), D = model.embed_dim;
-    const row = (values) => values.subarray(token * D, (token + 1) * D);
-    const bias = weights[`${name}.bias`];
-    const lines = [row(x.data), row(cache.xhat.data), cache.weight.data, bias.data, row(y.data)];
-    const middle = mean(lines[0]), deviation = 1 / cache.rstd.data[token];
-    const [first, hat, scale, shift, result] = lines.map((values) => number(values[0]));
+    const { name, x, xhat, weight, y, rstd } = normAt(arrays, state.norm), token = asking();
+    const lines = [at(x, token), at(xhat, token), weight, weights[`${name}.bias`], at(y, token)];
+    const middle = mean(lines[0].data), deviation = 1 / rstd.data[token];
+    const [first, hat, scale, shift, result] = lines.map(({ data }) => number(data[0]));
     byId("norm-value").textContent =
       `${tokenName(token)}: mean ${number(middle)}, standard deviation ${number(deviation)}. Its first number: ` +
       `(${first} − ${number(middle)}) / ${number(deviation)} = ${hat}, times γ ${scale} plus β ${shift} = ${result}.`;
@@ -37,8 +35,7 @@ const INSIDE = {
       "y = x̂ γ + β",
     ];
     const label = "The chosen token’s numbers, from top to bottom: x, x̂, γ, β, y";
-    matrix("norm-rows", { label, rowName: (i) => names[i] })
-      .draw(tensor([lines.length, D], Float64Array.from(lines.flatMap((values) => [...values]))));
+    matrix("norm-rows", { label, rowName: (i) => names[i] }).draw(stack(lines));
     drawTokens("norm-before", "All tokens before", x, state.looking);
     drawTokens("norm-after", "All tokens after", y, state.looking);
   },
@@ -77,19 +74,18 @@ const INSIDE = {
       "The column “out” adds up p · v over all tokens that answer.";
   },
   mlp(arrays) {
-    const { m1, h, activated, m } = arrays.cache.blocks[state.mlp], token = asking(), E = model.mlp_hidden;
-    const [before, after] = [h, activated].map(({ data }) => data.subarray(token * E, (token + 1) * E));
+    const { fc1, fc2 } = arrays.cache.blocks[state.mlp], token = asking();
+    const before = part(fc1.y, token), after = part(fc2.x, token);
     const [most] = largestFirst(after), positive = before.filter((value) => value > 0).length;
     byId("mlp-value").textContent =
-      `${tokenName(token)}: ${positive} of its ${E} hidden numbers are above zero and pass; the others are held near ` +
+      `${tokenName(token)}: ${positive} of its ${model.mlp_hidden} hidden numbers are above zero and pass; the others are held near ` +
       `zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
     const names = ["h, before GELU", "GELU(h)"];
     const label = "The chosen token’s hidden numbers, before and after GELU";
-    matrix("mlp-hidden", { label, rowName: (i) => names[i] })
-      .draw(tensor([2, E], Float64Array.from([...before, ...after])));
-    drawTokens("mlp-before", "All tokens, as the MLP reads them", m1, state.looking);
-    drawTokens("mlp-activated", "All hidden numbers after GELU", activated, state.looking);
-    drawTokens("mlp-after", "What it adds to each token", m, state.looking);
+    matrix("mlp-hidden", { label, rowName: (i) => names[i] }).draw(stack([at(fc1.y, token), at(fc2.x, token)]));
+    drawTokens("mlp-before", "All tokens, as the MLP reads them", fc1.x, state.looking);
+    drawTokens("mlp-activated", "All hidden numbers after GELU", fc2.x, state.looking);
+    drawTokens("mlp-after", "What it adds to each token", fc2.y, state.looking);
   },
   logits(arrays) {
     matrix("logits-features", { label: "y, what the head reads", rowName: () => "y" }).draw(arrays.cache.features);

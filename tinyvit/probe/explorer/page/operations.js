@@ -128,12 +128,8 @@ function patchify(x, [P, Q]) {
 const patchify_backward = (dy, { cut, shape }) => reshaped(permuted(reshaped(dy, ...cut), [2, 0, 3, 1, 4]), ...shape);
 
 /** A learned token in front of the others: (N, D) becomes (N+1, D). */
-function prepend_token(x, token) {
-  const y = tensor([x.shape[0] + 1, x.shape[1]]);
-  y.data.set(token.data);
-  y.data.set(x.data, token.data.length);
-  return y;
-}
+const prepend_token = (x, token) =>
+  tensor([x.shape[0] + 1, x.shape[1]], Float64Array.from([...token.data, ...x.data]));
 
 /** The others: the page shows no gradient of the token in front. */
 const prepend_token_backward = (dy) => tensor([dy.shape[0] - 1, dy.shape[1]], dy.data.subarray(dy.shape[1]));

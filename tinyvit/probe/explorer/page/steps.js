@@ -24,17 +24,13 @@ function patchLengths({ data }) {
   return squares.map(Math.sqrt);
 }
 
-/** Layer norm i in their order, two a block and a last one: {name, said, x and y (T, D), cache}. */
+/** Layer norm i in their order, two a block and a last one: its cache, and where it is. */
 function normAt(arrays, i) {
-  if (i === 2 * model.depth) {
-    return { name: "norm", said: "the last one, before the head", x: at(arrays.stream, model.depth),
-             y: arrays.cache.normed, cache: arrays.cache.norm };
-  }
-  const block = Math.floor(i / 2), own = arrays.cache.blocks[block];
-  const name = `blocks.${block}.norm${(i % 2) + 1}`, before = `of block ${block + 1}`;
+  if (i === 2 * model.depth) return { ...arrays.cache.norm, said: "the last one, before the head" };
+  const block = Math.floor(i / 2), { norm1, norm2 } = arrays.cache.blocks[block];
   return i % 2 === 0
-    ? { name, said: `before the attention ${before}`, x: own.x, y: own.a1, cache: own.norm1 }
-    : { name, said: `before the MLP ${before}`, x: own.mid, y: own.m1, cache: own.norm2 };
+    ? { ...norm1, said: `before the attention of block ${block + 1}` }
+    : { ...norm2, said: `before the MLP of block ${block + 1}` };
 }
 
 /** Why a gradient is zero where it is; "" where it isn't. */
@@ -59,7 +55,7 @@ const MAPS = {
     return titled(map, `Longest tokens ${where}`, `, ${where}: length ${valueSeen(map)}.`);
   },
   norm(arrays, { norm: i }) {
-    const { said, cache } = normAt(arrays, i), map = mapOf(cache.rstd.data.map((value) => 1 / value));
+    const { said, rstd } = normAt(arrays, i), map = mapOf(rstd.data.map((value) => 1 / value));
     return titled(map, "Largest standard deviations",
       `, ${said}: its numbers have a standard deviation of ${valueSeen(map)}, and afterwards one of 1.`);
   },
@@ -72,7 +68,7 @@ const MAPS = {
       `${share(map.values[0])} from ${first}${self}.${off}`);
   },
   mlp(arrays, { mlp: block }) {
-    const map = mapOf(lengths(arrays.cache.blocks[block].m).data);
+    const map = mapOf(lengths(arrays.cache.blocks[block].fc2.y).data);
     return titled(map, "The MLP adds most to",
       `, ${blockName(block)}: what the MLP adds has a length of ${valueSeen(map)}.`);
   },

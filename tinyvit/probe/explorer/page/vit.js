@@ -2,10 +2,10 @@
 // is its forward read from the bottom up. It puts the gradients of the layers' parameters into `grads`, and returns with
 // dx the gradients on its way that the page shows.
 
-/** An operation with the weight and bias of a layer. */
+/** An operation with the weight and bias of a layer; its cache has what went in and came out, which the page shows. */
 function layer(operation, x, w, name, ...more) {
   const [y, cache] = operation(x, w[`${name}.weight`], w[`${name}.bias`], ...more);
-  return [y, { ...cache, name }];
+  return [y, { ...cache, name, x, y }];
 }
 
 /** Its backward: dx, with the gradients of the layer's parameters put under their names. */
@@ -47,7 +47,7 @@ function block(x, w, name, config, on) {
   const [h, fc1] = layer(linear, m1, w, `${name}.mlp.fc1`);
   const [activated, act] = activate(h);
   const [m, fc2] = layer(linear, activated, w, `${name}.mlp.fc2`);
-  return [plus(mid, m), { norm1, attn, norm2, fc1, act, activate_backward, fc2, x, a1, mid, m1, h, activated, m }];
+  return [plus(mid, m), { norm1, attn, norm2, fc1, act, activate_backward, fc2 }];
 }
 
 /** The forward, read from the bottom up. Where x goes two ways, its gradients add up. */
@@ -99,7 +99,7 @@ function vit(image, w, config, on) {
   const [normed, norm] = layer(layernorm, stream[config.depth], w, "norm", config.norm_eps);
   const pool = pooling(config.global_pool, normed.shape[0]), features = matmul(pool, normed);
   const [logits, c_head] = head(features, w);
-  return [logits, { embed: c_embed, blocks, norm, pool, head: c_head, stream, normed, features }];
+  return [logits, { embed: c_embed, blocks, norm, pool, head: c_head, stream, features }];
 }
 
 /** The gradient of the loss with respect to the image, and to the tokens and attention of every block. */
