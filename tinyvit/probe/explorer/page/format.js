@@ -35,8 +35,9 @@ const afterBlocks = (count) => (count === 0 ? "before the first block" : `after 
 /** "(N+1, D) = (17, 64)" of "N+1 D". */
 function shape(text) {
   const sizes = {
-    C: model.in_chans, height, width, "C·P·Q": model.in_chans * P * Q, N: rows * columns, "N+1": tokens, D: model.embed_dim,
-    H: model.num_heads, d: model.head_dim, K: model.num_classes, E: model.mlp_hidden, hidden: model.head_hidden,
+    C: model.in_chans, height, width, "C·P·Q": model.in_chans * P * Q, N: rows * columns, "N+1": tokens,
+    D: model.embed_dim, H: model.num_heads, d: model.head_dim, K: model.num_classes, E: model.mlp_hidden,
+    hidden: model.head_hidden,
   };
   const names = text.split(" ");
   return `(${names.join(", ")}) = (${names.map((name) => sizes[name]).join(", ")})`;

@@ -78,8 +78,8 @@ const INSIDE = {
     const before = part(fc1.y, token), after = part(fc2.x, token);
     const [most] = largestFirst(after), positive = before.filter((value) => value > 0).length;
     byId("mlp-value").textContent =
-      `${tokenName(token)}: ${positive} of its ${model.mlp_hidden} hidden numbers are above zero and pass; the others are held near ` +
-      `zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
+      `${tokenName(token)}: ${positive} of its ${model.mlp_hidden} hidden numbers are above zero and pass; the ` +
+      `others are held near zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
     const names = ["h, before GELU", "GELU(h)"];
     const label = "The chosen token’s hidden numbers, before and after GELU";
     matrix("mlp-hidden", { label, rowName: (i) => names[i] }).draw(stack([at(fc1.y, token), at(fc2.x, token)]));

@@ -6,12 +6,11 @@ const stepNames = stepSections.map((section) => section.id.replace("step-", ""))
 const chain = stepNames.filter((step) => step !== "rollout"); // which shows no part of the computation
 const firstBackwards = stepNames.indexOf("loss");
 const SLIDERS = { // by step: which part of the state it sets, from where to where, and what is said of it
-  tokens: { field: "depth", least: 0, most: model.depth, name: "Tokens", label: afterBlocks },
-  norm: { field: "norm", least: 0, most: 2 * model.depth, name: "Layer norm", label: (i) => normAt(arrays, i).said },
-  mlp: { field: "mlp", least: 0, most: model.depth - 1, name: "MLP of", label: blockName },
-  dtokens: { field: "ddepth", least: 0, most: model.depth, name: "Gradient", label: afterBlocks },
-  rollout: { field: "through", least: 1, most: model.depth, name: "Through", label: (count) =>
-    `${count} of ${model.depth} blocks` },
+  tokens: { field: "depth", least: 0, most: model.depth, label: afterBlocks },
+  norm: { field: "norm", least: 0, most: 2 * model.depth, label: (i) => normAt(arrays, i).said },
+  mlp: { field: "mlp", least: 0, most: model.depth - 1, label: blockName },
+  dtokens: { field: "ddepth", least: 0, most: model.depth, label: afterBlocks },
+  rollout: { field: "through", least: 1, most: model.depth, label: (count) => `${count} of ${model.depth} blocks` },
 };
 
 const state = {
@@ -90,37 +89,31 @@ function fillIn() {
   for (const cell of document.querySelectorAll("[data-shape]")) cell.textContent = shape(cell.dataset.shape);
 }
 
-function makeImages() {
-  return about.images.map((image, i) => {
-    const canvas = picture("thumbnail");
-    arraysOf(image).then((own) => paintPicture(canvas, own.picture));
-    const input = element("input", {
-      type: "radio", name: "image", checked: i === 0, onchange: () => changed({ image }),
-    });
-    const right = image.prediction === image.label, name = (k) => bidi(about.classes[k]);
-    const verdict = right ? ["✓\u00a0recognised"] : ["✗\u00a0taken for ", name(image.prediction)];
-    byId("images").append(element("label", { className: "image" }, input, canvas,
-      element("span", { className: "name" }, name(image.label)),
-      element("span", { className: "note" }, bidi(image.name), ", ", ...verdict)));
-    return input;
-  });
-}
+const imageInputs = about.images.map((image) => {
+  const canvas = picture("thumbnail"), name = (k) => bidi(about.classes[k]);
+  arraysOf(image).then((own) => paintPicture(canvas, own.picture));
+  const input = element("input", { type: "radio", name: "image", onchange: () => changed({ image }) });
+  const right = image.prediction === image.label;
+  const verdict = right ? ["✓\u00a0recognised"] : ["✗\u00a0taken for ", name(image.prediction)];
+  byId("images").append(element("label", { className: "image" }, input, canvas,
+    element("span", { className: "name" }, name(image.label)),
+    element("span", { className: "note" }, bidi(image.name), ", ", ...verdict)));
+  return input;
+});
+const stepButtons = stepNames.map((step, i) => {
+  const textContent = stepSections[i].dataset.tab;
+  const button = element("button", { type: "button", textContent, onclick: () => changed({ step }) });
+  byId(step === "rollout" ? "aside" : i < firstBackwards ? "forwards" : "backwards").append(button);
+  return button;
+});
+byId("back").onclick = () => turn(-1);
+byId("next").onclick = () => turn(1);
 
-function makeSteps() {
-  const buttons = stepNames.map((step, i) => {
-    const textContent = stepSections[i].dataset.tab;
-    const button = element("button", { type: "button", textContent, onclick: () => changed({ step }) });
-    byId(step === "rollout" ? "aside" : i < firstBackwards ? "forwards" : "backwards").append(button);
-    return button;
-  });
-  const turn = async (by) => {
-    await changed({ step: neighbour(by) });
-    byId("step-title").focus({ preventScroll: true });
-    byId("step-title").scrollIntoView();
-  };
-  byId("back").onclick = () => turn(-1);
-  byId("next").onclick = () => turn(1);
-  return buttons;
+/** Go to the step before or after. */
+async function turn(by) {
+  await changed({ step: neighbour(by) });
+  byId("step-title").focus({ preventScroll: true });
+  byId("step-title").scrollIntoView();
 }
 
 /** The step before or after; the rollout stands beside the attention. */
@@ -129,22 +122,13 @@ function neighbour(by) {
   return chain[chain.indexOf(state.step) + by];
 }
 
-/** Show a step's slider, which is made when its step is first drawn. */
-function drawSlider(step) {
-  const slider = SLIDERS[step];
-  if (!slider) return;
-  if (!slider.input) {
-    slider.input = element("input", { type: "range", min: slider.least, max: slider.most });
-    slider.input.oninput = () => changed({ [slider.field]: slider.input.valueAsNumber });
-    slider.output = element("output");
-    byId(`${step}-slider`).append(element("label", {}, `${slider.name} `, slider.input), slider.output);
-  }
-  slider.input.value = state[slider.field];
-  slider.output.textContent = slider.input.ariaValueText = slider.label(state[slider.field]);
+function drawSlider({ field, least, most, label }) {
+  const [input, output] = document.querySelectorAll(`#${state.step}-slider :is(input, output)`);
+  const oninput = () => changed({ [field]: input.valueAsNumber }), ariaValueText = label(state[field]);
+  Object.assign(input, { min: least, max: most, value: state[field], oninput, ariaValueText });
+  output.textContent = ariaValueText;
 }
 
-const imageInputs = makeImages();
-const stepButtons = makeSteps();
 if (live) {
   byId("attention-key").append(...Array.from({ length: tokens }, (_, j) =>
     element("option", { value: j, textContent: tokenName(j) })));
@@ -166,7 +150,7 @@ function draw() {
     element("span", { className: "keys", textContent: state.drawing ? " (or arrows, Space)" : " (or arrows)" }));
   byId("back").disabled = place === 0;
   byId("next").disabled = place === chain.length - 1;
-  drawSlider(state.step);
+  if (state.step in SLIDERS) drawSlider(SLIDERS[state.step]);
   const map = MAPS[state.step](arrays, state);
   drawStage(map);
   if (live) drawTools();

@@ -1,7 +1,7 @@
 // The operations of a ViT by tinyvit's names, for one image: each returns its result and a cache of what its backward
 // needs, or the result alone if it only moves numbers. The backward follows at once, takes the gradient of the result
-// and that cache, and returns the gradients of the arguments. In the shapes N is tokens, D their width, H heads of width
-// d. The formulas' sources are in tinyvit/functional, whose numbers these are held to.
+// and that cache, and returns the gradients of the arguments. In the shapes N is tokens, D their width, H heads of
+// width d. The formulas' sources are in tinyvit/functional, whose numbers these are held to.
 
 /** y = x Wᵀ + b, for x (N, D) and W (E, D). */
 function linear(x, weight, bias) {

@@ -1,8 +1,8 @@
 // What each step shows over the image: a map, one value a token, with how to say it.
 
 /**
- * A map {values (T) or null, short, unit} with its `scaleOf`; `largest` is that of the patches. `short` is a number's text
- * on a patch, in percent or in a unit, a power of ten, in which the largest has one digit before its point.
+ * A map {values (T) or null, short, unit} with its `scaleOf`; `largest` is that of the patches. `short` is a number's
+ * text on a patch, in percent or in a unit, a power of ten, in which the largest has one digit before its point.
  */
 function mapOf(values, kind = "size") {
   const scale = scaleOf(kind, largestOf(values.subarray(1))), exponent = Math.floor(Math.log10(scale.largest || 1));

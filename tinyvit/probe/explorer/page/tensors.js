@@ -35,16 +35,15 @@ function matmul(a, b) {
 /** The axes in another order: axis i of the result is axis axes[i] of x. */
 function permuted({ data, shape }, axes) {
   const steps = axes.map((axis) => shape.slice(axis + 1).reduce((product, side) => product * side, 1));
-  const sides = axes.map((axis) => shape[axis]), place = axes.map(() => 0), y = tensor(sides);
-  for (let i = 0, from = 0; i < y.data.length; i++) {
-    y.data[i] = data[from];
-    for (let axis = axes.length - 1; axis >= 0; axis--) { // one place further, as an odometer counts
-      from += steps[axis];
-      if (++place[axis] < sides[axis]) break;
-      from -= sides[axis] * steps[axis];
-      place[axis] = 0;
+  const y = tensor(axes.map((axis) => shape[axis])), last = axes.length - 1;
+  let to = 0;
+  const copy = (axis, from) => {
+    for (let i = 0; i < y.shape[axis]; i++) {
+      if (axis < last) copy(axis + 1, from + i * steps[axis]);
+      else y.data[to++] = data[from + i * steps[axis]];
     }
-  }
+  };
+  copy(0, 0);
   return y;
 }
 

@@ -1,6 +1,6 @@
 // A whole ViT for one image, forward and backward, as in tinyvit/minimal.py: w are the parameters by name. A backward
-// is its forward read from the bottom up. It puts the gradients of the layers' parameters into `grads`, and returns with
-// dx the gradients on its way that the page shows.
+// is its forward read from the bottom up. It puts the gradients of the layers' parameters into `grads`, and returns
+// with dx the gradients on its way that the page shows.
 
 /** An operation with the weight and bias of a layer; its cache has what went in and came out, which the page shows. */
 function layer(operation, x, w, name, ...more) {
