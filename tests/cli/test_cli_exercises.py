@@ -30,7 +30,6 @@ def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(as_json, subm
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ("", "unknown command 'exercises'; did you mean exercises grade?"),
     ("mark", "unknown command 'exercises mark'; did you mean exercises grade?"),
     ("grade", "missing FILE: The script or notebook"),
     ("grade gone.py", "expected an existing script or notebook, FILE.py or FILE.ipynb, got gone.py"),

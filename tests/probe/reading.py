@@ -6,6 +6,8 @@ import zlib
 
 import numpy as np
 
+from tinyvit.probe import explorer
+
 EXPONENTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
@@ -29,10 +31,8 @@ def steps_of(page):
     return STEPS if page.locator("nav button").count() == len(STEPS) else RECORDED
 
 
-STEPS = (
-    "patches", "tokens", "norm", "attention", "mlp", "logits", "loss", "dtokens", "dattention", "dpixels", "rollout",
-)  # fmt: skip
-RECORDED = tuple(step for step in STEPS if step not in ("norm", "mlp"))  # of a model that the page can't compute
+STEPS = tuple(explorer.STEPS)
+RECORDED = tuple(step for step in STEPS if step not in explorer.LIVE_STEPS)  # of a model that the page can't compute
 
 
 def patch_labels(page):

@@ -12,7 +12,6 @@ from tinyvit.text import printable
 from tinyvit.training.display import percent, table
 from tinyvit.training.feature_classifiers import check_strength, check_votes, held_out, linear_probe, nearest_neighbours
 from tinyvit.training.features import check_new_files, checked_pool, features_by_layer, features_of_files, save_features
-from tinyvit.training.threads import thread_count
 from tinyvit.training.trained import load_prepared_data
 
 
@@ -102,7 +101,6 @@ class Probing(ModelOptions):
 
     def __call__(self):
         check_least(self, seed=0)
-        thread_count(self.threads)
         trained = self.load()
         model, settings = trained.model, self.settings()
         layers = [*range(model.depth + 1), None]

@@ -22,7 +22,6 @@ from tinyvit.training.display import table
 from tinyvit.training.metrics import check_finite
 from tinyvit.training.tasks import Task
 from tinyvit.training.tasks.classification import logits_of
-from tinyvit.training.threads import thread_count
 from tinyvit.training.trained import load_for_evaluation, require_classifier
 
 DPI = 130
@@ -59,7 +58,6 @@ class Inspect(ModelOptions):
     """Folder or archive with the data; by default the one that the run was trained with."""
 
     def __call__(self):
-        thread_count(self.threads)
         check_least(self, images=1, reconstructions=1)
         trained = self.load()
         if trained.preprocessing.frames is not None:

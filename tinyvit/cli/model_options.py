@@ -35,9 +35,11 @@ class ModelOptions:
     """How operations are computed; by default TINYVIT_KERNELS, or the best that is installed."""
 
     def load(self):
-        """The `Trained` of the run; ValueError if there is none."""
+        """The `Trained` of the run; ValueError if there is none, and for a number of threads that can't be."""
+        from tinyvit.training.threads import thread_count
         from tinyvit.training.trained import load_trained
 
+        thread_count(self.threads)
         return load_trained(self.run, self.device, self.best)
 
     def show(self, numbers, text):

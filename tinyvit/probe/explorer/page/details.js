@@ -46,7 +46,7 @@ const DETAILS = {
           const pixel = pixelAt(row, column, channel);
           changed({ token: patchOf(pixel), pixel, pointed: null });
         },
-      }).draw(at(arrays.dpixels, channel));
+      })(at(arrays.dpixels, channel));
     }
     enlarge("dpixels-patch", pixels, colouring("signed", largestOf(pixels)), number);
   },

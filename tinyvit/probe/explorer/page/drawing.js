@@ -12,11 +12,9 @@ function drawn(levels, image) {
     return (level / 255 - normal.mean[channel]) / normal.std[channel];
   });
   const ofPixel = (i) => Array.from({ length: model.in_chans }, (_, channel) => levels[channel * size + i]);
-  const colours = Uint8ClampedArray.from({ length: 3 * size }, (_, i) => {
-    const own = ofPixel(Math.floor(i / 3));
-    return model.in_chans === 3 ? own[i % 3] : mean(own);
-  });
-  return { pixels: { data: pixels }, picture: { data: colours } };
+  const colours = Array.from({ length: size }, (_, i) =>
+    (model.in_chans === 3 ? ofPixel(i) : Array(3).fill(mean(ofPixel(i)))));
+  return { pixels: { data: pixels }, picture: { data: Uint8ClampedArray.from(colours.flat()) } };
 }
 
 /** The levels nearest to the pixels of an image. */
@@ -29,7 +27,7 @@ function levelsOf({ pixels }) {
 }
 
 if (live) {
-  new Cells(byId("pixels"), {
+  makeCells(byId("pixels"), {
     label: "Pixels of the image. Arrow keys move, Space paints, Delete erases, plus and minus change a little",
     what: "drawing", height, width, drag: true, onPoint: readPixel,
     onAct: (row, column) => putPixel(row, column, () => byId("brush").valueAsNumber),

@@ -12,11 +12,11 @@ const headMap = picture("map"), headMaps = element("div", { className: "grid" })
 byId("heads-grid").style.setProperty("--columns", model.num_heads);
 byId("heads-grid").append(axis("Head"), labels("columns", "head", model.num_heads), axis("Block"),
   labels("blocks", "block", model.depth), headMaps);
-const heads = new ButtonGrid(headMaps, {
+const heads = makeGrid(headMaps, {
   label: "Heads of attention", height: model.depth, width: model.num_heads,
   onChoose: (i) => { const [block, head] = placeOfHead(i); changed({ block, head }); },
 });
-heads.buttons.forEach((button, i) => {
+heads.forEach((button, i) => {
   button.ariaLabel = headName(...placeOfHead(i));
   button.append(picture("thumbnail", `aspect-ratio: ${width} / ${height}`));
 });
@@ -38,8 +38,8 @@ function drawHeads() {
   if (slot === null) return;
   const home = narrow.matches ? byId("beside") : slot, chosen = state.block * model.num_heads + state.head;
   if (byId("heads").parentElement !== home) home.append(byId("heads"));
-  heads.mark(chosen);
-  heads.buttons.forEach((button, i) => {
+  mark(heads, chosen);
+  heads.forEach((button, i) => {
     const [block, head] = placeOfHead(i);
     paintPatches(headMap, headMapOf(state.step, block, head));
     lay(button.firstChild, byId("picture"), headMap, strength());

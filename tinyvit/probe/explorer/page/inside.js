@@ -3,8 +3,8 @@
 const MOST_LINES = 20; // of a table: more are not read
 const matrices = {};
 
-/** The matrix in a place of the page, made when it is first drawn. */
-const matrix = (id, options) => (matrices[id] ??= new Matrix(byId(id), options));
+/** The function that draws a matrix in a place of the page, made when it is first drawn. */
+const matrix = (id, options) => (matrices[id] ??= makeMatrix(byId(id), options));
 
 const ofTokens = (label, what = "number") => ({
   label, rowName: tokenName, columnName: (column) => `${what} ${column + 1}`,
@@ -16,7 +16,7 @@ const pairs = (label) => ({
 });
 
 /** A tensor (T, D) of tokens. */
-const drawTokens = (id, label, x, chosen) => matrix(id, ofTokens(label)).draw(x, { chosen });
+const drawTokens = (id, label, x, chosen) => matrix(id, ofTokens(label))(x, { chosen });
 
 /** The token whose numbers are shown; the mean of all patches has none of its own, and the class token stands in. */
 const asking = () => (state.looking === "mean" ? 0 : state.looking);
@@ -35,7 +35,7 @@ const INSIDE = {
       "y = x̂ γ + β",
     ];
     const label = "The chosen token’s numbers, from top to bottom: x, x̂, γ, β, y";
-    matrix("norm-rows", { label, rowName: (i) => names[i] }).draw(stack(lines));
+    matrix("norm-rows", { label, rowName: (i) => names[i] })(stack(lines));
     drawTokens("norm-before", "All tokens before", x, state.looking);
     drawTokens("norm-after", "All tokens after", y, state.looking);
   },
@@ -45,8 +45,8 @@ const INSIDE = {
     for (const [id, label, x] of [["queries", "Queries Q", q], ["keys", "Keys K", k], ["values", "Values V", v]]) {
       drawTokens(`attention-${id}`, label, at(x, head), id === "queries" ? token : null);
     }
-    matrix("attention-scores", pairs("Scores S = Q Kᵀ / √d")).draw(at(scores, head), { chosen: token });
-    matrix("attention-probs", pairs("Shares P = softmax(S)")).draw(at(probs, head), { kind: "share", chosen: token });
+    matrix("attention-scores", pairs("Scores S = Q Kᵀ / √d"))(at(scores, head), { chosen: token });
+    matrix("attention-probs", pairs("Shares P = softmax(S)"))(at(probs, head), { kind: "share", chosen: token });
     drawTokens("attention-output", "What the head gives: P V", at(each, head), token);
 
     const row = (x, i) => part(x, head, i), p = row(probs, token), s = row(scores, token);
@@ -82,13 +82,13 @@ const INSIDE = {
       `others are held near zero. The largest is number ${most + 1}: GELU(${number(before[most])}) = ${number(after[most])}.`;
     const names = ["h, before GELU", "GELU(h)"];
     const label = "The chosen token’s hidden numbers, before and after GELU";
-    matrix("mlp-hidden", { label, rowName: (i) => names[i] }).draw(stack([at(fc1.y, token), at(fc2.x, token)]));
+    matrix("mlp-hidden", { label, rowName: (i) => names[i] })(stack([at(fc1.y, token), at(fc2.x, token)]));
     drawTokens("mlp-before", "All tokens, as the MLP reads them", fc1.x, state.looking);
     drawTokens("mlp-activated", "All hidden numbers after GELU", fc2.x, state.looking);
     drawTokens("mlp-after", "What it adds to each token", fc2.y, state.looking);
   },
   logits(arrays) {
-    matrix("logits-features", { label: "y, what the head reads", rowName: () => "y" }).draw(arrays.cache.features);
+    matrix("logits-features", { label: "y, what the head reads", rowName: () => "y" })(arrays.cache.features);
   },
   dtokens(arrays) {
     const block = Math.max(state.ddepth - 1, 0), name = `blocks.${block}.`;
@@ -100,8 +100,8 @@ const INSIDE = {
   dpixels: (arrays) => drawPixel(arrays),
   dattention(arrays) {
     const found = arrays.gradients.blocks[state.block], { head } = state, token = asking();
-    matrix("dattention-dprobs", pairs("dP")).draw(at(found.dprobs, head), { chosen: token });
-    matrix("dattention-dscores", pairs("dS")).draw(at(found.dscores, head), { chosen: token });
+    matrix("dattention-dprobs", pairs("dP"))(at(found.dprobs, head), { chosen: token });
+    matrix("dattention-dscores", pairs("dS"))(at(found.dscores, head), { chosen: token });
     for (const [id, x] of [["dq", found.dq], ["dk", found.dk], ["dv", found.dv]]) {
       drawTokens(`dattention-${id}`, id.replace(/.$/, (letter) => letter.toUpperCase()), at(x, head), token);
     }

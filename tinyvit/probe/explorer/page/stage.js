@@ -11,12 +11,12 @@ const chips = new Map([0, "mean"].map((token) => [token, element("button", {
 }, element("span", { textContent: tokenName(token) }), element("span", { className: "value" }))]));
 byId("chips").append(...chips.values());
 
-const patches = new ButtonGrid(byId("patches"), {
+const patches = makeGrid(byId("patches"), {
   label: "Patches of the image", height: rows, width: columns,
   onChoose: (i) => changed({ token: i + 1, pointed: null }),
   onPoint: (i) => changed({ pointed: i === null ? null : i + 1 }),
 });
-patches.buttons.forEach((button) => button.append(element("span", { className: "value" })));
+patches.forEach((button) => button.append(element("span", { className: "value" })));
 byId("show-numbers").checked = rows * columns <= 16;
 byId("show-numbers").onchange = byId("strength").oninput = () => changed({});
 
@@ -32,8 +32,8 @@ function drawStage(map) {
     paintPatches(byId("heat"), map, strength());
     drawLegend(byId("scale"), map);
   }
-  patches.mark(state.token > 0 ? state.token - 1 : null);
-  patches.buttons.forEach((button, i) => {
+  mark(patches, state.token > 0 ? state.token - 1 : null);
+  patches.forEach((button, i) => {
     const token = i + 1, name = tokenName(token);
     button.ariaLabel = values === null ? name : `${name}: ${map.text(values[token])}`;
     button.classList.toggle("looking", state.looking === token);
