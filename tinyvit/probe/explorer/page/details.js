@@ -10,26 +10,24 @@ const DETAILS = {
   tokens: () => drawTokens("tokens-matrix", "All tokens at once", at(arrays.stream, state.depth), state.looking),
   logits() {
     drawBars(byId("logits-bars"), "Classes", ["class", "logit", "probability"], classItems((k) => ({
-      value: arrays.probabilities.data[k], cells: [number(arrays.logits.data[k]), share(arrays.probabilities.data[k])],
+      value: arrays.probabilities.data[k], cells: [arrays.logits.data[k], share(arrays.probabilities.data[k])],
     })));
   },
   loss() {
     byId("loss-value").replaceChildren(
       `ℒ = −log ${number(arrays.probabilities.data[state.label])} = ${number(arrays.loss)}, for the true class `,
       bidi(about.classes[state.label]), ".");
-    drawBars(byId("loss-bars"), "Gradient with respect to the logits", ["class", "dlogits"], classItems((k) => ({
-      value: arrays.dlogits.data[k], cells: [number(arrays.dlogits.data[k])],
-    })));
+    drawBars(byId("loss-bars"), "Gradient with respect to the logits", ["class", "dlogits"],
+      classItems((k) => ({ value: arrays.dlogits.data[k] })));
   },
   dtokens() {
     const depths = Array.from({ length: model.depth + 1 }, (_, i) => model.depth - i);
-    const item = (name, value, current) => ({ name, value, cells: [number(value)], current });
     const caption = "Length of the gradient, from the loss back to the pixels";
     drawBars(byId("flow-bars"), caption, ["with respect to", "length"], [
-      item("logits", norm(arrays.dlogits.data)),
-      ...depths.map((depth) =>
-        item(`tokens ${afterBlocks(depth)}`, norm(part(arrays.dstream_length, depth)), depth === state.ddepth)),
-      item("pixels", norm(arrays.dpixels.data)),
+      { name: "logits", value: norm(arrays.dlogits.data) },
+      ...depths.map((depth) => ({ name: `tokens ${afterBlocks(depth)}`, current: depth === state.ddepth,
+                                  value: norm(part(arrays.dstream_length, depth)) })),
+      { name: "pixels", value: norm(arrays.dpixels.data) },
     ]);
     drawTokens("dtokens-matrix", "All tokens’ gradients at once", at(arrays.dstream, state.ddepth), state.looking);
   },

@@ -55,8 +55,8 @@ const INSIDE = {
     const sum = s.reduce((total, value) => total + Math.exp(value - s[strongest[0]]), 0);
     drawTable(byId("attention-softmax"), `${tokenName(token)} asks, and takes`,
       ["from", "score", "e^(s − max)", "share"],
-      shown.map((j) => [tokenName(j), number(s[j]), number(Math.exp(s[j] - s[strongest[0]])), share(p[j])]),
-      [tokens > MOST_LINES ? `all ${tokens} tokens` : "all", "", number(sum), share(1)]);
+      shown.map((j) => [tokenName(j), s[j], Math.exp(s[j] - s[strongest[0]]), share(p[j])]),
+      [tokens > MOST_LINES ? `all ${tokens} tokens` : "all", "", sum, share(1)]);
     const marks = byId("attention-softmax").querySelectorAll("tbody tr");
     shown.forEach((j, i) => marks[i].classList.toggle("current", j === key));
 
@@ -64,11 +64,9 @@ const INSIDE = {
     const query = row(q, token), answer = row(k, key), value = row(v, key), output = row(each, token);
     const count = Math.min(d, MOST_LINES);
     drawTable(byId("attention-pair"), "", ["", "q", "k", "q · k", "v", "p · v", "out"],
-      Array.from({ length: count }, (_, n) => [
-        String(n + 1), number(query[n]), number(answer[n]), number(query[n] * answer[n]), number(value[n]),
-        number(p[key] * value[n]), number(output[n]),
-      ]),
-      [count < d ? `all ${d}` : "sum", "", "", number(dot(query, answer)), "", "", ""]);
+      Array.from({ length: count }, (_, n) =>
+        [n + 1, query[n], answer[n], query[n] * answer[n], value[n], p[key] * value[n], output[n]]),
+      [count < d ? `all ${d}` : "sum", "", "", dot(query, answer), "", "", ""]);
     byId("attention-sum").textContent = `Score: ${number(dot(query, answer))} / √${d} = ${number(s[key])}. ` +
       `Share: p = e^(${number(s[key])} − ${number(s[strongest[0]])}) / ${number(sum)} = ${share(p[key])}. ` +
       "The column “out” adds up p · v over all tokens that answer.";
@@ -94,8 +92,8 @@ const INSIDE = {
     const block = Math.max(state.ddepth - 1, 0), name = `blocks.${block}.`;
     const own = Object.entries(arrays.grads).filter(([parameter]) => parameter.startsWith(name));
     const caption = `Length of the gradient of every parameter of ${blockName(block)}`;
-    drawBars(byId("parameter-bars"), caption, ["parameter", "length"], own.map(([parameter, { data }]) =>
-      ({ name: parameter.slice(name.length), value: norm(data), cells: [number(norm(data))] })));
+    drawBars(byId("parameter-bars"), caption, ["parameter", "length"],
+      own.map(([parameter, { data }]) => ({ name: parameter.slice(name.length), value: norm(data) })));
   },
   dpixels: (arrays) => drawPixel(arrays),
   dattention(arrays) {

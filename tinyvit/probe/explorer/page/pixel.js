@@ -45,12 +45,12 @@ function drawPixel(arrays) {
   const shown = pixelShown(data), pixel = shown ?? best;
   byId("dpixels-explained").classList.toggle("none", shown === null); // keeps its place
   const own = factorsOf(arrays, pixel), most = factorsOf(arrays, best);
-  const line = (name, key) => [name, number(own[key]), number(most[key])];
+  const line = (name, key) => [name, own[key], most[key]];
   drawTable(byId("dpixels-factors"), `The pixel in ${pixelName(pixel)}, and the one of the largest gradient`,
     ["", "this one", pixelName(best)],
     [line("length of dz₀, the gradient of its token", "dz"), line("length of w, the weights that read it", "w"),
      line("cosine of the angle between them", "cosine")],
-    ["their product: its gradient", number(data[pixel]), number(data[best])]);
+    ["their product: its gradient", data[pixel], data[best]]);
   byId("dpixels-why").textContent = whyPixel(pixel, best, own, most, arrays);
 }
 

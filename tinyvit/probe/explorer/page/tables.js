@@ -1,8 +1,10 @@
 // Tables: columns of numbers, and rows with a bar.
 
-/** A row with a heading; of the other cells, what isn't an element is a number. */
+/** A row with a heading; of the other cells, what isn't an element is a number, or its text. */
 function tableRow(heading, ...cells) {
-  const cell = (made) => (made instanceof Element ? made : element("td", { className: "number", textContent: made }));
+  const text = (value) => (typeof value === "number" ? number(value) : value);
+  const cell = (value) =>
+    (value instanceof Element ? value : element("td", { className: "number", textContent: text(value) }));
   return element("tr", {}, element("th", { scope: "row" }, heading), ...cells.map(cell));
 }
 
@@ -20,11 +22,11 @@ function drawTable(parent, caption, headings, rows, last = null) {
     element("tbody", {}, ...rows.map(row)), element("tfoot", {}, ...(last ? [row(last)] : []))));
 }
 
-/** items: [{name, note, value, cells, current}], bars from a zero line; headings: of the columns of numbers. */
+/** items: [{name, note, value, current, cells if not of the value}], bars from a zero line; headings: of the columns of numbers. */
 function drawBars(parent, caption, [first, ...others], items) {
   const largest = Math.max(...items.map((item) => Math.abs(item.value)), Number.MIN_VALUE);
   const zero = items.some((item) => item.value < 0) ? 50 : 0; // per cent
-  drawTable(parent, caption, [first, "", ...others], items.map(({ name, note, value, cells, current }) => {
+  drawTable(parent, caption, [first, "", ...others], items.map(({ name, note, value, current, cells = [value] }) => {
     const length = (Math.abs(value) / largest) * (100 - zero);
     const row = tableRow(bidi(name), barCell(value, value < 0 ? zero - length : zero, length), ...cells);
     if (note) row.firstChild.append(element("span", { className: "note", textContent: note }));
