@@ -121,7 +121,7 @@ def test_the_average_of_a_model_that_was_moved_is_refused():
     model = small_model()
     average = EMA(model)
     model.to(dtype="float32")
-    with pytest.raises(ValueError, match=r"moved to another storage; call rebind\(\) on its average"):
+    with pytest.raises(ValueError, match=r"moved to another storage; call rebind\(\) on its EMA"):
         average.update()
-    with pytest.raises(ValueError, match=r"call rebind\(\) on its average"), average.applied():
+    with pytest.raises(ValueError, match=r"call rebind\(\) on its EMA"), average.applied():
         pass

@@ -56,16 +56,15 @@ class Muon(AdamW):
         self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
         self.first_lr, self.adam_lr, self.filter_lr = lr, adam_lr, filter_lr
         self.map_pieces = map_pieces
-        self.matrices = hidden_matrices(model)
         if not self.matrices:
             raise ValueError(
                 "Muon needs matrices in numbered layers, such as blocks.0.mlp.fc1.weight; "
                 f"{type(model).__name__} has none, take AdamW"
             )
 
-    def rebind(self):
+    def reset(self):
+        super().reset()
         self.matrices = hidden_matrices(self.model)
-        return super().rebind()
 
     def update_all(self):
         super().update_all()

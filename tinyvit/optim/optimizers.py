@@ -10,7 +10,71 @@ from tinyvit.optim.loss_scale import LossScale
 CHUNK_ENTRIES = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
 
 
-class Optimizer:
+class FlatState:
+    """Arrays laid out as a model's flat parameters (`state`, named by `slots`), and a count of updates.
+
+    t    the number of updates: an int, or on a GPU a scalar there
+    """
+
+    slots = ()
+
+    def __init__(self, model):
+        self.model, self.storage = model, own_storage(model)
+        self.t = count_on(self.storage, 0)
+        self.reset()
+
+    def __repr__(self):
+        shown = {k: v for k, v in vars(self).items() if isinstance(v, (int, float, tuple)) and k != "next_step"}
+        settings = ", ".join(f"{name}={value}" for name, value in (shown | {"t": int(to_numpy(self.t))}).items())
+        model = self.model
+        return f"{type(self).__name__}({settings}) of {type(model).__name__}, {model.num_parameters():,} parameters"
+
+    def initial(self):
+        """The first values of one of the arrays: zeros."""
+        return array_module(self.storage.data).zeros_like(self.storage.data)
+
+    def reset(self):
+        """Make the arrays anew."""
+        with self.storage.on_device():
+            self.state = [self.initial() for _ in self.slots]
+
+    def require_bound(self):
+        """Raise ValueError if the model's parameters are in another storage now."""
+        if own_storage(self.model) is not self.storage:
+            raise ValueError(
+                f"the model's parameters have moved to another storage; call rebind() on its {type(self).__name__}"
+            )
+
+    def rebind(self):
+        """Follow the model after its `to`: keep the state of the parameters that it still has.
+
+        The state of new parameters is `initial`. Returns itself.
+        """
+        before, arrays, self.storage = self.storage, self.state, own_storage(self.model)
+        if self.storage is not before:
+            self.reset()
+            for array, new in zip(arrays, self.state):
+                self.storage.rearrange(array, before, new)
+            self.t = count_on(self.storage, self.t)
+        return self
+
+    def state_dict(self):
+        """A copy of the count and of the flat arrays, by name."""
+        return {"t": to_numpy(self.t).copy()} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}
+
+    def load_state_dict(self, state):
+        """Restore what `state_dict` returned; raises ValueError if it doesn't fit."""
+        expected = {"t": (), **{name: (self.storage.size,) for name in self.slots}}
+        got = {name: np.shape(value) for name, value in state.items()}
+        if got != expected:
+            raise ValueError(f"the state doesn't fit {type(self).__name__}: expected {expected}, got {got}")
+        self.t = count_on(self.storage, state["t"])
+        with self.storage.on_device():
+            for name, array in zip(self.slots, self.state):
+                array[:] = to_device(state[name], self.storage.device)
+
+
+class Optimizer(FlatState):
     """Updates a model's parameters in place, one segment of equal treatment after the other.
 
     A subclass names the flat arrays that it keeps (`slots`) and writes
@@ -23,60 +87,40 @@ class Optimizer:
     loss_scale   the `LossScale` of a model that computes in float16, else None
     """
 
-    slots = ()
     reads_where = False  # whether `update` reads `where` itself; if not, a GPU keeps copies of what it changes
     where = True     # in `update`: a boolean on a GPU that says whether the step is taken
 
     def __init__(self, model, lr, weight_decay=0.0):
         require_at_least_0("learning rate", lr)
         require_at_least_0("weight decay", weight_decay)
-        self.model, self.storage = model, own_storage(model)
-        self.lr, self.weight_decay, self.t = lr, weight_decay, count_on(self.storage, 0)
-        self.next_step = 0
-        xp = array_module(self.storage.data)
-        with self.storage.on_device():
-            self.state = [xp.zeros_like(self.storage.data) for _ in self.slots]
-            self.loss_scale = LossScale(xp) if self.storage.compute_dtype == "float16" else None
+        super().__init__(model)
+        self.lr, self.weight_decay, self.next_step = lr, weight_decay, 0
 
-    def __repr__(self):
-        return describe(self)
+    def reset(self):
+        super().reset()
+        with self.storage.on_device():
+            in_float16 = self.storage.compute_dtype == "float16"
+            self.loss_scale = LossScale(array_module(self.storage.data)) if in_float16 else None
 
     def step(self, where=True):
         """Take one step along the model's gradients.
 
         where   False changes nothing; a boolean on a GPU decides there, and nothing waits for it
         """
-        if own_storage(self.model) is not self.storage:
-            raise ValueError("the model's parameters have moved to another storage; call rebind() on its optimizer")
+        self.require_bound()
         with self.storage.on_device():
-            if array_module(where) is np:
-                if where:
-                    self.t = self.t + 1
-                    self.next_step += 1
-                    self.update_all()
-                return
-            self.next_step += 1
             arrays = [] if self.reads_where else [self.storage.data, *self.state]
+            if array_module(where) is np:
+                if not where:
+                    return
+                where, arrays = True, []
             before = [array.copy() for array in arrays]
+            self.next_step += 1
             self.t, self.where = self.t + where, where
             self.update_all()
             self.where = True
             for array, old in zip(arrays, before):
                 array_module(array).copyto(array, old, where=~where)
-
-    def rebind(self):
-        """Follow the model after its `to`: keep the state of the parameters that it still has.
-
-        The state of new parameters starts at zero. Returns the optimizer.
-        """
-        before, self.storage = self.storage, own_storage(self.model)
-        if self.storage is not before:
-            self.state = [self.storage.rearrange(array, before) for array in self.state]
-            self.t = count_on(self.storage, self.t)
-            with self.storage.on_device():
-                in_float16 = self.storage.compute_dtype == "float16"
-                self.loss_scale = LossScale(array_module(self.storage.data)) if in_float16 else None
-        return self
 
     def update_all(self):
         """Update every segment that is trained."""
@@ -96,36 +140,23 @@ class Optimizer:
 
     def state_dict(self):
         """A copy of the step count, the flat arrays and the loss scale, by name."""
-        state = {"t": to_numpy(self.t).copy()} | {name: to_numpy(a).copy() for name, a in zip(self.slots, self.state)}
-        if self.loss_scale is not None:
-            state |= {name: to_numpy(getattr(self.loss_scale, name)).copy() for name in SCALE_STATE}
-        return state
+        scale = {} if self.loss_scale is None else {name: getattr(self.loss_scale, name) for name in SCALE_STATE}
+        return super().state_dict() | {name: to_numpy(value).copy() for name, value in scale.items()}
 
     def load_state_dict(self, state):
         """Restore what `state_dict` returned; raises ValueError if it doesn't fit.
 
         Only float16 has a loss scale: other precisions ignore it, and float16 starts a new one if there is none.
         """
-        scale = {name: state[name] for name in SCALE_STATE if name in state}
-        require_fit(self, {name: value for name, value in state.items() if name not in SCALE_STATE}, self.slots)
-        self.t, self.next_step = count_on(self.storage, state["t"]), int(state["t"])
-        with self.storage.on_device():
-            for name, array in zip(self.slots, self.state):
-                array[:] = to_device(state[name], self.storage.device)
-            if self.loss_scale is not None:
-                for name, value in scale.items():
-                    getattr(self.loss_scale, name)[...] = to_device(value, self.storage.device)
+        super().load_state_dict({name: value for name, value in state.items() if name not in SCALE_STATE})
+        self.next_step = int(state["t"])
+        if self.loss_scale is not None:
+            with self.storage.on_device():
+                for name in state.keys() & set(SCALE_STATE):
+                    getattr(self.loss_scale, name)[...] = to_device(state[name], self.storage.device)
 
 
 SCALE_STATE = ("scale", "good")  # a `LossScale` in a state
-
-
-def describe(owner):
-    """An optimizer or an average in a line: its settings, and what it is of."""
-    shown = {k: v for k, v in vars(owner).items() if isinstance(v, (int, float, tuple)) and k not in ("t", "next_step")}
-    settings = ", ".join(f"{name}={value}" for name, value in (shown | {"t": int(to_numpy(owner.t))}).items())
-    model = owner.model
-    return f"{type(owner).__name__}({settings}) of {type(model).__name__}, {model.num_parameters():,} parameters"
 
 
 def own_storage(model):
@@ -153,14 +184,6 @@ def count_on(storage, count):
         return count
     with storage.on_device():
         return array_module(storage.data).zeros((), "int64") + count
-
-
-def require_fit(owner, state, names):
-    """Raise ValueError unless a state is a count `t` and the flat arrays of these names."""
-    expected = {"t": (), **{name: (owner.storage.size,) for name in names}}
-    got = {name: np.shape(value) for name, value in state.items()}
-    if got != expected:
-        raise ValueError(f"the state doesn't fit {type(owner).__name__}: expected {expected}, got {got}")
 
 
 def require_at_least_0(what, value, below=float("inf")):

@@ -21,7 +21,7 @@ from tinyvit.validation import require
 class Classification(Task):
     """Which class an image belongs to. optim.label-smoothing and optim.keep-patches are its options."""
 
-    metrics = ("accuracy",)
+    metrics, score_names = ("accuracy",), ("accuracy", "loss")
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
     needs_classes = classifies = static = True
@@ -47,14 +47,6 @@ class Classification(Task):
     def loss(self, model, batch, ctx):
         o, keep = self.config.optim, 1.0 if ctx is None or not ctx.training else self.kept(ctx.key.step)
         return loss_of_classes(o.label_smoothing, keep, self.frozen, model, batch["images"], batch["targets"], ctx)
-
-    @property
-    def headline(self):
-        return f"{self.part}_accuracy"
-
-    @property
-    def scores(self):
-        return self.headline, f"{self.part}_loss"
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         scores = evaluate(model, dataset, threads, stop=stop)

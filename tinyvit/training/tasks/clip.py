@@ -99,9 +99,7 @@ class ContrastivePairs(Task):
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 
-    @property
-    def headline(self):
-        return "seen_accuracy"
+    headline = "seen_accuracy"
 
     @property
     def scores(self):

@@ -87,8 +87,8 @@ class SelfDistillation(Task):
     """
 
     options = DinoOptions
-    metrics = ("entropy",)
-    headings, shares = {"knn": "k-NN", "usage": "used"}, frozenset({"knn", "entropy", "usage"})
+    metrics, score_names = ("entropy",), ("knn", "entropy", "usage")
+    headings, shares = {"knn": "k-NN", "usage": "used"}, frozenset(score_names)
     higher_is_better = True
     needs_training_set = True
     # The teacher is a moving average already.
@@ -178,14 +178,6 @@ class SelfDistillation(Task):
         model.move_teacher(half_cosine(self.config.objective.momentum, 1, step, self.total_steps), applied)
 
     # -- evaluation ------------------------------------------------------------------------------------------------
-
-    @property
-    def headline(self):
-        return f"{self.part}_knn"
-
-    @property
-    def scores(self):
-        return self.headline, f"{self.part}_entropy", f"{self.part}_usage"
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         backbone, found = self.backbone(model), []

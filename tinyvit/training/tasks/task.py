@@ -61,6 +61,7 @@ class Task:
     options            the dataclass of its own options, `config.objective`, `--objective.NAME` on the command line
     paths              names of those options that are paths of files or folders, or None
     metrics            names of what `loss` reports, besides the loss
+    score_names        names of what `evaluate` gives, without "test_"; the first is the headline's
     headings, shares   how figures are shown: short headings by name, and which names are shares, shown in percent
     higher_is_better   whether more of the headline is better
     mixes_samples      whether a sample's loss depends on the others: a batch is then never split
@@ -77,7 +78,7 @@ class Task:
 
     name = None
     options, paths = Options, ()
-    metrics = ()
+    metrics, score_names = (), ("loss",)
     headings, shares = {}, frozenset()
     higher_is_better = False
     mixes_samples = gathers = False
@@ -164,12 +165,12 @@ class Task:
     @property
     def headline(self):
         """The name of the figure that decides which weights are the best."""
-        return f"{self.part}_loss"
+        return f"{self.part}_{self.score_names[0]}"
 
     @property
     def scores(self):
         """The names of the figures that `evaluate` gives, the headline first. A name is "part_figure"."""
-        return (self.headline,)
+        return self.headline, *(f"{self.part}_{name}" for name in self.score_names[1:])
 
     @property
     def columns(self):
