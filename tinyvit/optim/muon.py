@@ -57,10 +57,7 @@ class Muon(AdamW):
         self.first_lr, self.adam_lr, self.filter_lr = lr, adam_lr, filter_lr
         self.map_pieces = map_pieces
         if not self.matrices:
-            raise ValueError(
-                "Muon needs matrices in numbered layers, such as blocks.0.mlp.fc1.weight; "
-                f"{type(model).__name__} has none, take AdamW"
-            )
+            raise ValueError(f"Muon needs matrices in numbered layers; {type(model).__name__} has none, take AdamW")
 
     def reset(self):
         super().reset()

@@ -41,9 +41,7 @@ class FlatState:
     def require_bound(self):
         """Raise ValueError if the model's parameters are in another storage now."""
         if own_storage(self.model) is not self.storage:
-            raise ValueError(
-                f"the model's parameters have moved to another storage; call rebind() on its {type(self).__name__}"
-            )
+            raise ValueError(f"the model has moved to another storage; call rebind() on its {type(self).__name__}")
 
     def rebind(self):
         """Follow the model after its `to`: keep the state of the parameters that it still has.
@@ -170,10 +168,7 @@ def own_storage(model):
     if not model.is_in(storage):
         (first, _), *others = model.named_parameters()
         other = next(name for name, parameter in others if parameter.storage is not storage)
-        raise ValueError(
-            f"{first} and {other} lie in different storages, so one of them would never be trained; call to() on the "
-            "model, which brings all its parameters into one, then make or rebind() the optimizer"
-        )
+        raise ValueError(f"{first} and {other} lie in different storages; call to() on the model, then rebind()")
     return storage
 
 

@@ -268,9 +268,7 @@ class TrainConfig(RunOptions):
             require(side <= smallest, f"optim.small-sizes must be at most {smallest}", side)
             replace(self.model, img_size=side)  # raises for a size that can't be built
         if self.optim.small_sizes and not getattr(self.model, "dynamic_img_size", False):
-            raise ValueError(
-                "optim.small-sizes needs a model that reads images of any size; add --model.dynamic-img-size"
-            )
+            raise ValueError("optim.small-sizes needs a model for images of any size; add --model.dynamic-img-size")
 
 
 # -- from JSON, and for another architecture or task -------------------------------------------------------------------

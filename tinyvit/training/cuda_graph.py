@@ -38,10 +38,7 @@ class StreamStarts:
         stream = replace(key, step=None, on_gpu=None)
         if stream not in self.index:
             if self.complete or len(self.index) == MAX_STREAMS:
-                raise ValueError(
-                    f"a step that is captured draws from the same streams each time, and from at most {MAX_STREAMS:,}; "
-                    f"{key} is new"
-                )
+                raise ValueError(f"a captured step draws from the same streams, at most {MAX_STREAMS:,}; {key} is new")
             number = self.index[stream] = len(self.index)
             self.values[number] = np.uint64(key.first())
         return self.values[self.index[stream]]

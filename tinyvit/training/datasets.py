@@ -79,7 +79,5 @@ def check_fit(config, dataset):
     if crop >= min(shape[-2:]):
         raise ValueError(f"augment.crop shifts images of {shape[-2]}×{shape[-1]} by up to {crop} pixels; take fewer")
     if task_class(config.task).needs_classes and model.num_classes != len(dataset.classes):
-        raise ValueError(
-            f"the model has {model.num_classes} classes, but the data set has {len(dataset.classes)}; "
-            f"take --model.num-classes {len(dataset.classes)}"
-        )
+        own, known = model.num_classes, len(dataset.classes)
+        raise ValueError(f"the model has {own} classes, but the data set has {known}; take --model.num-classes {known}")

@@ -1,6 +1,7 @@
 """The exchange of values between the threads of a step, so that batch norm normalises each part as the whole batch."""
 
-from threading import Condition
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
 
 
 class BrokenExchange(RuntimeError):
@@ -17,28 +18,24 @@ class Meeting:
     """
 
     def __init__(self, parts, ranks=None):
-        self.values, self.ranks, self.found, self.waiting, self.ended = [None] * parts, ranks, None, 0, False
-        self.condition = Condition()
+        self.values, self.ranks, self.found = [None] * parts, ranks, None
+        self.barrier = Barrier(parts, self.collect)
+
+    def collect(self):
+        """Gather the values, once all parts have contributed theirs."""
+        self.found = self.values.copy() if self.ranks is None else self.ranks.join(self.values)
 
     def exchange(self, part, value):
         """Contribute the value of part number `part`, wait for the others, and return the values of all parts.
 
         Raises BrokenExchange if another part has ended.
         """
-        with self.condition:
-            before, self.values[part] = self.found, value
-            self.waiting += 1
-            if self.waiting == len(self.values):
-                self.found = self.values.copy() if self.ranks is None else self.ranks.join(self.values)
-                self.waiting = 0
-                self.condition.notify_all()
-            self.condition.wait_for(lambda: self.ended or self.found is not before)
-            if self.found is before:
-                raise BrokenExchange(
-                    "a part of the batch ended while another waited for its statistics; an objective must call the "
-                    "model equally often for every part"
-                )
-            return self.found  # nobody completes the next exchange before all parts have taken this
+        before, self.values[part] = self.found, value
+        with suppress(BrokenBarrierError):  # which is also raised where all have come, and one has ended since
+            self.barrier.wait()
+        if self.found is before:
+            raise BrokenExchange("a part has ended; an objective must call the model equally often for every part")
+        return self.found  # nobody completes the next exchange before all parts have taken this
 
     def signal_end_after(self, function):
         """Wrap the function of a part so that other parts stop waiting when it ends."""
@@ -47,9 +44,7 @@ class Meeting:
             try:
                 return function(*arguments)
             finally:
-                with self.condition:
-                    self.ended = True
-                    self.condition.notify_all()
+                self.barrier.abort()
 
         return run
 

@@ -75,10 +75,8 @@ class RunFolder:
             ours = [self.path / name for name in ("checkpoints", *FILES.values())]
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
-                raise ValueError(
-                    f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out, "
-                    f"or go on with it: tinyvit train --resume {self.path}"
-                )
+                raise ValueError(f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with "
+                                 f"--out, or go on with it: tinyvit train --resume {self.path}")  # fmt: skip
             yield self
 
     @contextmanager
@@ -107,17 +105,12 @@ class RunFolder:
                 self.lock = None
 
     def refuse(self):
-        raise ValueError(
-            f"{self.path} is in use by another training; wait for its end, or choose another folder with --out"
-        )
+        raise ValueError(f"{self.path} is in use by another training; wait for its end, or choose another --out")
 
     def check_lock(self):
         """Raise ValueError if a training holds the lock of another folder than the one that is at its path now."""
         if self.lock is not None and self.lock != identity(self.path / ".lock"):
-            raise ValueError(
-                f"{self.path} was removed, moved or replaced while this training was writing to it; it stops, and "
-                "leaves what is there now unchanged. To continue a moved run: tinyvit train --resume FOLDER"
-            )
+            raise ValueError(f"{self.path} was removed, moved or replaced while this training was writing to it")
 
     def write(self, path, content):
         """Put bytes into one of the run's files in one go."""

@@ -66,9 +66,7 @@ def check(seeds, distributed="none"):
         raise ValueError(f"seeds must be different ints of at least 0, got {' '.join(map(str, seeds)) or 'none'}")
     _, ranks = rank_and_size()
     if ranks > 1 and distributed != "none":
-        raise ValueError(
-            f"several seeds can't be trained by {ranks} ranks; start a training for each seed, or one process for all"
-        )
+        raise ValueError(f"several seeds can't be trained by {ranks} ranks; start one process for all of them")
 
 
 def run_all(folder, config, seeds, display, **changes):

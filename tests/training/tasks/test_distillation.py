@@ -112,7 +112,7 @@ def test_a_teacher_that_is_missing_or_another_on_resume_is_refused(config, teach
 
 
 @pytest.mark.parametrize("change, message", [
-    (dict(classes=("1", "0")), r"tells other classes apart: \['0', '1', .* and the data set has \['1', '0'\]"),
+    (dict(classes=("1", "0")), r"has the classes \('0', '1', .* the data set \('1', '0'\)"),
     (dict(model=DeiTConfig(**SHAPE | dict(img_size=12)), resize_images=True), None),
     (dict(options={"teacher": None}), "needs a teacher: give the folder of a trained run by --objective.teacher"),
     (dict(options={"teacher": "/nowhere"}), "/nowhere is not a run folder"),

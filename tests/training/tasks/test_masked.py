@@ -169,7 +169,7 @@ def test_the_next_commands_use_what_was_learned(name, tmp_path, capsys):
 
 @pytest.mark.parametrize("task", ["mae", "masked-patches"])
 @pytest.mark.parametrize("change, message", [
-    (dict(share=1.0), r"objective\.share 1\.0 hides 16 of 16 patches; at least one must be hidden and one visible"),
+    (dict(share=1.0), r"objective\.share 1\.0 hides 16 of 16 patches; hide some, not all"),
     (dict(share=0.01), r"objective\.share 0\.01 hides 0 of 16 patches"),
     (dict(share=1.2), r"objective\.share must be .* got 1\.2"),
     (dict(keep_patches=0.5), "optim.keep-patches must be 1"),

@@ -24,10 +24,7 @@ class Nccl:
         self.gather, self.cupy = mpi.gather, library(device)
         self.nccl = self.cupy.cuda.nccl
         if not self.nccl.available:
-            raise ValueError(
-                "CuPy finds no NCCL; install it (python -m pip install nvidia-nccl-cu12, or -cu13), or give "
-                "--distributed mpi"
-            )
+            raise ValueError("CuPy finds no NCCL; install nvidia-nccl-cu12 or -cu13, or give --distributed mpi")
         with current(device):
             number = mpi.gather(self.nccl.get_unique_id() if self.rank == 0 else None)[0]
             self.communicator = self.nccl.NcclCommunicator(self.size, number, self.rank)

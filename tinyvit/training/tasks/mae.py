@@ -122,10 +122,7 @@ def visible_patches(share, patches):
     """How many of an image's patches stay visible when a share of them is hidden; ValueError if that is none or all."""
     visible = patches - round(share * patches)
     if not 0 < visible < patches:
-        raise ValueError(
-            f"objective.share {share} hides {patches - visible} of {patches} patches; at least one must be hidden and "
-            "one visible"
-        )
+        raise ValueError(f"objective.share {share} hides {patches - visible} of {patches} patches; hide some, not all")
     return visible
 
 
