@@ -14,7 +14,6 @@ from tinyvit.files import tidy, verified_manifest, write, write_with_manifest
 from tinyvit.tensors import load_tensors, tensor_bytes
 
 MAX_CHECKPOINTS = 2
-NAME = re.compile(r"step-(\d+)-epoch-(\d+)\.json")
 
 
 class Checkpoints:
@@ -65,8 +64,8 @@ class Checkpoints:
 
     def manifests(self):
         """The manifests of all complete checkpoints, newest first."""
-        found = [(match, file) for file in self.path.glob("step-*.json") if (match := NAME.fullmatch(file.name))]
-        return [file for match, file in sorted(found, key=lambda f: tuple(map(int, f[0].groups())), reverse=True)]
+        found = self.path.glob("step-*-epoch-*.json")
+        return sorted(found, key=lambda file: [int(number) for number in re.findall(r"\d+", file.name)], reverse=True)
 
     def newest(self, report):
         """(about, tensors) of the newest checkpoint that is whole; None if there is none at all.

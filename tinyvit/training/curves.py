@@ -3,8 +3,6 @@
 import io
 from math import nan
 
-COLORS = {"train": "tab:gray"}
-
 
 def draw_curves(history, task):
     """The rows of metrics.jsonl as the bytes of a PNG file: a plot per figure of a `Task`, a line per part of the data.
@@ -30,8 +28,8 @@ def draw_curves(history, task):
         for name in lines:
             part = name.partition("_")[0]
             values = [nan if row[name] is None else scale * row[name] for row in history]
-            label = "train, as augmented" if part == "train" else part
-            axes.plot(epochs, values, color=COLORS.get(part), marker=marker, markersize=3, label=label)
+            color, label = ("tab:gray", "train, as augmented") if part == "train" else (None, part)
+            axes.plot(epochs, values, color=color, marker=marker, markersize=3, label=label)
             if name == task.headline:
                 title += f", {part} {task.shown(name, history[-1][name])} at the end"
         axes.set_title(title)

@@ -52,10 +52,7 @@ class FinetuneOptions(RunOptions):
     """The optimizer; by default the paper's recipe."""
 
 
-def finetune_config(
-    run, dataset, *, img_size=None, best=False, resize_positions="bicubic", optim=OPTIM, epochs=EPOCHS,
-    batch_size=BATCH_SIZE, **fields,
-):  # fmt: skip
+def finetune_config(run, dataset, *, img_size=None, best=False, resize_positions="bicubic", **fields):
     """The `TrainConfig` that fine-tunes the model of a run: `train(finetune_config(RUN, "cifar10"), OUT)`.
 
     The model is the run's, with a new linear head that starts at zero and has a logit for each class of the data; a
@@ -67,7 +64,8 @@ def finetune_config(
     img_size           of the images, if not the run's; positions are then resized by `resize_positions`, which is also
                        how the new model resizes them in its forward, if it has `dynamic_img_size`
     best               takes the run's best weights, not its last ones
-    optim, epochs, …   and all other fields of `TrainConfig`: classes, images, freeze, augment, seed, …
+    fields             all other fields of `TrainConfig`: optim, epochs and batch_size, by default those of a recipe of
+                       this file, classes, images, freeze, augment, seed, …
 
     Raises ValueError for a run that can't be read, and for what a TrainConfig refuses.
     """
@@ -82,10 +80,8 @@ def finetune_config(
     crop = known.crop if dataset == "folder" else crop_of_cut_images(known.crop)
     prepared = {"mean": known.mean, "std": known.std, "resample": known.resample, "crop": crop}
     init = InitConfig(run=str(run), best=best, resize_positions=resize_positions)
-    return TrainConfig(
-        dataset, model, source.config.architecture, init=init, optim=optim, epochs=epochs, batch_size=batch_size,
-        **{"resize_images": True, **prepared, **fields},
-    )  # fmt: skip
+    recipe = {"optim": OPTIM, "epochs": EPOCHS, "batch_size": BATCH_SIZE, "resize_images": True}
+    return TrainConfig(dataset, model, source.config.architecture, init=init, **(recipe | prepared | fields))
 
 
 def take_over(model, init):

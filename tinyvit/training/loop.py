@@ -213,7 +213,7 @@ def finish(trainer, folder, seconds, stop):
         },
     }
     if not trainer.finished:
-        summary["interrupted"] = stop.exit_status
+        summary["interrupted"] = 128 + stop.signal
     give_back_freed_memory()  # the imports for drawing need some
     if history:
         folder.write(folder.curves, draw_curves(history, task))

@@ -59,16 +59,9 @@ class RunFolder:
         self.checkpoints = Checkpoints(self.path / "checkpoints", self.write, self.check_lock)
 
     @contextmanager
-    def started(self, config):
-        """Hold the folder's lock for a new run with `config`; raises ValueError if it holds a run already."""
-        with self.made():
-            self.checkpoints.path.mkdir(exist_ok=True)
-            self.write(self.config, to_json(config).encode())
-            yield self
-
-    @contextmanager
-    def made(self):
-        """Make the folder and hold its lock; raises ValueError if it holds a run already, or several."""
+    def started(self, config=None):
+        """Make the folder and hold its lock, for a new run with `config` or, without one, for several; raises
+        ValueError if it holds a run already, or several."""
         check_folder(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         with self.locked():
@@ -77,6 +70,9 @@ class RunFolder:
             if taken:
                 raise ValueError(f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with "
                                  f"--out, or go on with it: tinyvit train --resume {self.path}")  # fmt: skip
+            if config is not None:
+                self.checkpoints.path.mkdir(exist_ok=True)
+                self.write(self.config, to_json(config).encode())
             yield self
 
     @contextmanager

@@ -39,7 +39,7 @@ def train_seeds(config, seeds, out=None, display=None, name=None):
         first = Trainer(replace(config, seed=seeds[0]))  # refuses what would be refused, before anything is written
     config = replace(config, precision=first.config.precision)
     folder = RunFolder(out or config.out or next_free(place))
-    with folder.made():
+    with folder.started():
         return run_all(folder, replace(config, out=None), seeds, display or Display())
 
 

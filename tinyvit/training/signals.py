@@ -17,10 +17,6 @@ class Stop:
     def __bool__(self):
         return self.signal is not None
 
-    @property
-    def exit_status(self):
-        return 128 + self.signal
-
 
 @contextmanager
 def first_signal(handle, numbers=SIGNALS):

@@ -114,14 +114,12 @@ def load_for_evaluation(trained, data_dir=None):
 
     A folder for a model that was trained elsewhere may have some of its classes, under their names or their numbers.
     """
-    config, prepared, train = trained.config, trained.preprocessing, None
+    config, prepared = trained.config, trained.preprocessing
     split = load_classes(config, data_dir, **resizing(prepared))
-    if trained.task.needs_training_set:
-        train = as_configured(chosen_images(split, config).train, config)
-    test = split.test
+    test, needed = as_configured(split.test, config), trained.task.needs_training_set
+    train = as_configured(chosen_images(split, config).train, config) if needed else None
     if trained.folder.imported.is_file() and not trained.why_no_classes:
         test = renumber_labels(test, prepared.classes)
-    test = as_configured(test, config)
     if not trained.why_no_classes and test.classes != prepared.classes:
         raise ValueError(f"the data set has the classes {list(test.classes)}, but the model {list(prepared.classes)}")
     return data.Split(train, replace(test, mean=prepared.mean, std=prepared.std))

@@ -118,10 +118,6 @@ class ContrastivePairs(Task):
                 return None
             found = image_logits(model, vectors, images, threads).argmax(1)
             right.append(to_numpy(found == labels))
-        right, seen = np.concatenate(right), self.is_seen(dataset)
+        right, seen = np.concatenate(right), np.isin(dataset.labels, self.train.labels)
         figures = {"seen_accuracy": right[seen].mean(), "chance_accuracy": 1 / len(dataset.classes)}
         return figures | ({"unseen_accuracy": right[~seen].mean()} if not seen.all() else {})
-
-    def is_seen(self, dataset):
-        """Whether a training image shows the class of each of the images."""
-        return np.isin(dataset.labels, self.train.labels)

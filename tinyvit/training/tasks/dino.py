@@ -180,8 +180,9 @@ class SelfDistillation(Task):
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     def evaluate(self, model, dataset, threads=None, stop=None):
-        backbone, found = self.backbone(model), []
-        labelled = self.labelled()
+        backbone, found, labelled = self.backbone(model), [], self.train
+        if len(labelled) > MAX_LABELLED_IMAGES:
+            labelled = labelled.subset(np.random.default_rng(0).permutation(len(labelled))[:MAX_LABELLED_IMAGES])
         for part in (labelled, dataset):
             if stop:
                 return None
@@ -192,12 +193,6 @@ class SelfDistillation(Task):
             probs, _ = F.softmax((F.cast(logits, model.dtype) - model.centre.data) * (1 / self.teacher_temperature))
             figures = entropy(probs).mean(), entropy(probs.mean(0))
         return dict(zip(self.scores, (knn.accuracy, *(float(to_numpy(figure)) for figure in figures))))
-
-    def labelled(self):
-        """The training images that the test images are compared with."""
-        if len(self.train) <= MAX_LABELLED_IMAGES:
-            return self.train
-        return self.train.subset(np.random.default_rng(0).permutation(len(self.train))[:MAX_LABELLED_IMAGES])
 
     def hint(self):
         if self.config.init.run is None:

@@ -102,7 +102,8 @@ class Distillation(Classification):
 
 
 def load_teacher(config, dataset, device):
-    """The teacher of a TrainConfig, what its images differ from the student's by, and the SHA256 of its weights.
+    """The teacher of a TrainConfig, the factor and the offset, (C, 1, 1) each, by which its images differ from the
+    student's, and the SHA256 of its weights.
 
     Raises ValueError for a run that can't be read, that isn't a classifier of the data set's classes, or that can't
     read the student's images.
@@ -121,15 +122,10 @@ def load_teacher(config, dataset, device):
             classify(teacher, to_device(np.zeros((1, *shape), teacher.dtype), device), 1)
         except ValueError as error:
             raise ValueError(f"the teacher in {path} can't read the student's images {shape}: {error}") from error
-    return teacher, renormalisation(dataset, known, device, teacher.dtype.name), digest(
-        tensor_bytes(teacher.state_dict())
-    )
-
-
-def renormalisation(dataset, known, device, dtype):
-    """(factor, offset), each (C, 1, 1), with which images normalised for the student are so for the teacher:
-    (x σ + μ − μ_t) / σ_t."""
+    # What is normalised for the student is so for the teacher by (x σ + μ − μ_t) / σ_t.
     mean, std, their_mean, their_std = (
         np.asarray(values, "float64")[:, None, None] for values in (dataset.mean, dataset.std, known.mean, known.std)
     )
-    return tuple(to_device(x.astype(dtype), device) for x in (std / their_std, (mean - their_mean) / their_std))
+    factors = std / their_std, (mean - their_mean) / their_std
+    renormalise = tuple(to_device(x.astype(teacher.dtype), device) for x in factors)
+    return teacher, renormalise, digest(tensor_bytes(teacher.state_dict()))

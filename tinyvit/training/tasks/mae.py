@@ -40,21 +40,35 @@ class MaskedAutoencoderOptions(Options):
                 f"multiple of 4 and of the {self.decoder_heads} objective.decoder-heads", self.decoder_dim)  # fmt: skip
 
 
-@register("mae")
-class MaskedAutoencoding(Task):
-    """Mean squared error of the guessed pixels of hidden patches, section 3. Lower is better; labels aren't used.
+class Masking(Task):
+    """A share of each image's patches is hidden. What is kept of the module that learns is its ViT, `encoder`."""
 
-    What is evaluated, exported and fine-tuned is the encoder, a ViT without a head.
-    """
-
-    options = MaskedAutoencoderOptions
     static = True
     only = {"architecture": "vit", "optim.keep_patches": 1}  # noqa: RUF012 (only read)
 
     @classmethod
     def check(cls, config):
         super().check(config)
-        check_share(config)
+        for size in (as_pair(config.model.img_size), *((side, side) for side in config.optim.small_sizes)):
+            rows, columns = grid_of(size, as_pair(config.model.patch_size))
+            visible_patches(config.objective.share, rows * columns)
+
+    def backbone(self, model):
+        return model.encoder
+
+
+@register("mae")
+class MaskedAutoencoding(Masking):
+    """Mean squared error of the guessed pixels of hidden patches, section 3. Lower is better; labels aren't used.
+
+    What is evaluated, exported and fine-tuned is the encoder, a ViT without a head.
+    """
+
+    options = MaskedAutoencoderOptions
+
+    @classmethod
+    def check(cls, config):
+        super().check(config)
         numbers = config.model.in_chans * prod(as_pair(config.model.patch_size))
         require(numbers > 1 or not config.objective.normalise, "objective.normalise makes 0 of a patch that is a single"
                 " number; expected more numbers in a patch, or --objective.no-normalise", numbers)  # fmt: skip
@@ -63,9 +77,6 @@ class MaskedAutoencoding(Task):
         o = self.config.objective
         return MaskedAutoencoder(without_classes(self.config.model), o.decoder_dim, o.decoder_depth, o.decoder_heads,
                                  seed, device=device, precision=precision)  # fmt: skip
-
-    def backbone(self, model):
-        return model.encoder
 
     def batch(self, images, targets, key):
         return {"images": images, "order": random_order(images, self.config.model.patch_size, key)}
@@ -81,7 +92,8 @@ class MaskedAutoencoding(Task):
         """The pixels (B, n, C·P·Q) of the hidden patches (B, n)."""
         patches, _ = F.patchify(images, self.config.model.patch_size)
         patches, _ = F.take_tokens(patches, hidden)
-        return normalised(patches) if self.config.objective.normalise else patches
+        mean, deviation = mean_and_deviation(patches) if self.config.objective.normalise else (0, 1)
+        return (patches - mean) / deviation
 
     def reconstruct(self, model, images):
         """`images` with the hidden patches 0, the mean colour, and with guesses in their places.
@@ -105,12 +117,6 @@ class MaskedAutoencoding(Task):
         return tuple(found)
 
 
-def normalised(patches):
-    """Each patch (B, N, C·P·Q) with mean 0 and variance 1: (x − μ) / √(σ² + 1e-6)."""
-    mean, deviation = mean_and_deviation(patches)
-    return (patches - mean) / deviation
-
-
 def mean_and_deviation(patches):
     """μ and √(σ² + 1e-6) of each patch, (B, N, 1) each; σ² is a sum divided by one less than the number of pixels."""
     mean = patches.mean(-1, keepdims=True)
@@ -124,13 +130,6 @@ def visible_patches(share, patches):
     if not 0 < visible < patches:
         raise ValueError(f"objective.share {share} hides {patches - visible} of {patches} patches; hide some, not all")
     return visible
-
-
-def check_share(config):
-    """Raise ValueError for a TrainConfig whose objective.share leaves no patch to see or none to guess at some size."""
-    for size in (as_pair(config.model.img_size), *((side, side) for side in config.optim.small_sizes)):
-        rows, columns = grid_of(size, as_pair(config.model.patch_size))
-        visible_patches(config.objective.share, rows * columns)
 
 
 def random_order(images, patch_size, key):

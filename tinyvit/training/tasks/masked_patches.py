@@ -14,8 +14,8 @@ from tinyvit.backend import constant, device_of
 from tinyvit.functional.tokens import rows_of
 from tinyvit.models.masked_patches import MaskedPatches
 from tinyvit.models.vit_config import without_classes
-from tinyvit.training.tasks.mae import MaskedAutoencoding, check_share, random_order
-from tinyvit.training.tasks.task import Options, Task, register
+from tinyvit.training.tasks.mae import Masking, random_order
+from tinyvit.training.tasks.task import Options, register
 from tinyvit.validation import Share
 
 LEVELS = 8  # of each colour channel, where it is a class
@@ -35,28 +35,19 @@ class MaskedPatchesOptions(Options):
 
 
 @register("masked-patches")
-class MaskedPatchPrediction(Task):
+class MaskedPatchPrediction(Masking):
     """Cross-entropy of the hidden patches' mean colours, or their mean squared error. Labels aren't used.
 
     What is evaluated, exported and fine-tuned is the ViT, without a head.
     """
 
     options = MaskedPatchesOptions
-    static = needs_training_set = True  # whose mean and std say what colours are
-    only = MaskedAutoencoding.only
-
-    @classmethod
-    def check(cls, config):
-        super().check(config)
-        check_share(config)
+    needs_training_set = True  # whose mean and std say what colours are
 
     def build(self, seed=0, device="cpu", precision=None):
         channels = self.config.model.in_chans
         outputs = LEVELS**channels if self.config.objective.target == "classes" else channels
         return MaskedPatches(without_classes(self.config.model), outputs, seed, device=device, precision=precision)
-
-    def backbone(self, model):
-        return model.encoder
 
     def batch(self, images, targets, key):
         xp, rows_first = array_module(images), random_order(images, self.config.model.patch_size, key)
