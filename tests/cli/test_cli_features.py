@@ -56,7 +56,7 @@ def test_line_breaks_in_names_are_escaped_in_their_list_and_without_rows_nothing
     ("{photos} --out f.npy --layer all", "--layer.*'all'"),
     ("{photos} --out f.npy --pool max", "'max'.*--pool"),
     ("{photos} --out f.npy --names f.npy", r"both be written to f\.npy"),
-    ("{photos} --out f.npy --names mine.npy", "mine.npy exists already"),
+    ("{photos} --out f.npy --names mine.npy", "mine.npy is there already"),
 ])  # fmt: skip
 def test_invalid_features_are_refused(refused, run, photos, tmp_path, arguments, message):
     (tmp_path / "mine.npy").write_bytes(b"precious")
@@ -138,8 +138,8 @@ def test_votes_and_strength_follow_the_options(as_json, succeeds, run):
         ("--classes 0 ten", "no class 'ten'; expected one of 0, 1, 2"),
         ("--seed -1", "seed must be at least 0, got -1"),
     )),
-    ("knn --k 0", r"a k \(--k; by default 20\) from 1 to 1437, the number of training images, got 0"),
-    ("knn --images 10", r"\(--k; by default 20\) from 1 to 10, the number of training images, got 20"),
+    ("knn --k 0", r"a k \(--k; by default 20\) from 1 to 1437 training images, got 0"),
+    ("knn --images 10", r"\(--k; by default 20\) from 1 to 10 training images, got 20"),
     ("knn --C 1", "--C"),
 ])  # fmt: skip
 def test_an_invalid_probing_is_refused(refused, run, arguments, message):

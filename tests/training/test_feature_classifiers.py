@@ -119,8 +119,8 @@ def test_only_the_direction_of_features_counts(seed):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"k": 0}, r"a k \(--k\) from 1 to 120, the number of training images, got 0"),
-    ({"k": 121}, r"a k \(--k\) from 1 to 120, the number of training images, got 121"),
+    ({"k": 0}, r"a k \(--k; by default 20\) from 1 to 120 training images, got 0"),
+    ({"k": 121}, r"a k \(--k; by default 20\) from 1 to 120 training images, got 121"),
     ({"temperature": 0}, "a temperature above 0 and finite, got 0"),
     ({"temperature": float("nan")}, "a temperature above 0 and finite, got nan"),
 ])  # fmt: skip

@@ -184,9 +184,9 @@ def test_output_files_must_be_new_and_in_an_existing_folder(tmp_path):
         (tmp_path / name).write_bytes(b"precious")
     (tmp_path / "link.npy").symlink_to(tmp_path / "nowhere")
     for out, names, message in (
-        ("old.npy", None, "old.npy exists already; remove it, or choose another name with --out"),
-        ("link.npy", None, "link.npy exists already"),
-        ("other.npy", None, "other.txt exists already; remove it, or choose another name with --names"),
+        ("old.npy", None, "old.npy is there already; choose another place"),
+        ("link.npy", None, "link.npy is there already"),
+        ("other.npy", None, "other.txt is there already"),
         ("f.npz", None, r"a \.npy file, got --out .*f\.npz; expected a name such as features\.npy"),
         ("nowhere/f.npy", None, "f.npy is in .*nowhere, which doesn't exist"),
         ("f.npy", "nowhere/n", "n is in .*nowhere, which doesn't exist; .*--names"),

@@ -81,7 +81,7 @@ def test_images_with_other_channels_are_refused():
 
 
 def test_a_run_without_a_data_folder_requires_a_data_set_or_a_folder(pictures):
-    with pytest.raises(ValueError, match="where its images are: give --data NAME or --data-dir"):
+    with pytest.raises(ValueError, match="needs --data-dir"):
         load_prepared_data(trained(dataset="folder"))
     assert load_prepared_data(trained(dataset="folder"), "digits").test.classes == tuple("0123456789")
     assert load_prepared_data(trained(dataset="folder"), data_dir=pictures).test.classes == ("more noise", "noise")

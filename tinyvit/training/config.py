@@ -243,10 +243,6 @@ class TrainConfig(RunOptions):
                 owner = f"architecture {self.architecture!r}" if name == "model" else f"task {self.task!r}"
                 raise ValueError(f"{name} must be a {expected.__name__} for the {owner}, got a {found.__name__}")
         check_served(self.architecture, task)
-        require(
-            not task.mixes_samples or self.optim.accumulate == 1,
-            f"optim.accumulate must be 1 for the task {self.task!r}, which mixes samples", self.optim.accumulate,
-        )  # fmt: skip
         task.check(self)
         if self.freeze is not None:
             from tinyvit.training.freezing import frozen_parts

@@ -137,7 +137,7 @@ def nearest_neighbours(train, test, *, k=NEIGHBOURS, temperature=TEMPERATURE):
 def check_votes(images, k, temperature):
     """Raise ValueError unless k of the training images can vote at this temperature."""
     if not 1 <= k <= images:
-        raise ValueError(f"expected a k (--k) from 1 to {images}, the number of training images, got {k}")
+        raise ValueError(f"expected a k (--k; by default {NEIGHBOURS}) from 1 to {images} training images, got {k}")
     if not 0 < temperature < float("inf"):
         raise ValueError(f"expected a temperature above 0 and finite, got {temperature}")
 

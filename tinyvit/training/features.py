@@ -13,7 +13,7 @@ from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.data import Dataset
-from tinyvit.files import expand_path, replace_file
+from tinyvit.files import free_place, replace_file
 from tinyvit.nn import Context
 from tinyvit.training.inference import evaluation_batch, forwards, in_parts
 from tinyvit.training.metrics import check_finite
@@ -156,13 +156,11 @@ def check_new_files(out, names=None):
 
     Raises ValueError unless `out` ends with .npy, neither exists, and their folders do.
     """
-    out = expand_path(out)
+    out = free_place(out)
     if out.suffix != ".npy":
         raise ValueError(f"features are written to a .npy file, got --out {out}; expected a name such as features.npy")
-    names = out.with_suffix(".txt") if names is None else expand_path(names)
+    names = free_place(out.with_suffix(".txt") if names is None else names)
     for path, option in ((out, "--out"), (names, "--names")):
-        if os.path.lexists(path):
-            raise ValueError(f"{path} exists already; remove it, or choose another name with {option}")
         if not path.absolute().parent.is_dir():
             raise ValueError(f"{path} is in {path.parent}, which doesn't exist; choose another name with {option}")
     if names.absolute() == out.absolute():

@@ -153,8 +153,6 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
     own mean and std. Raises ValueError for images with other channels.
     """
     own, model, prepared = trained.config, trained.config.model, trained.preprocessing
-    if dataset is None and own.dataset == "folder" and not (data_dir or own.data_dir):
-        raise ValueError(f"{trained.folder.path} doesn't say where its images are: give --data NAME or --data-dir")
     if dataset is None:
         dataset, classes = own.dataset, classes or own.classes
     if dataset == own.dataset:

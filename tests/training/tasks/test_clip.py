@@ -64,7 +64,7 @@ def test_a_batch_is_never_split():
     for batch in list(trainers[0].batches())[:2]:
         results = [advance(trainer, batch) for trainer in trainers]
         np.testing.assert_allclose(results[1].loss, results[0].loss, rtol=1e-13)
-    with pytest.raises(ValueError, match="optim.accumulate must be 1 for the task 'clip', which mixes samples, got 2"):
+    with pytest.raises(ValueError, match="optim.accumulate must be 1 for the task 'clip', got 2"):
         configured(optim=OptimConfig(accumulate=2))
 
 

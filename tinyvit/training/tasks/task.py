@@ -98,7 +98,7 @@ class Task:
     @classmethod
     def check(cls, config):
         """Raise ValueError for a `TrainConfig` that can't be trained, such as one whose architecture can't serve."""
-        for name, value in cls.only.items():
+        for name, value in (cls.only | ({"optim.accumulate": 1} if cls.mixes_samples else {})).items():
             text, found = "none" if value is None else value, attrgetter(name)(config)
             require(found == value, f"{name.replace('_', '-')} must be {text} for the task {cls.name!r}", found)
 
