@@ -101,7 +101,7 @@ MAY_IMPORT = {
     "gradcheck": {*BACKEND, "functional"},
     "exercises": {*BACKEND, "models", "text", "training"},  # the worked example, and to train a learner's functions
     "models": {"levels", "registry", *BACKEND, "functional", "nn", "validation"},
-    "optim": {*BACKEND, "functional", "nn"},
+    "optim": {*BACKEND, "functional", "nn", "validation"},
     "data": {*BACKEND, "levels", "files", "progress", "registry", "text", "validation"},
     "probe": BELOW,
     "interop": BELOW | FILES | {"data", "validation"},  # the preprocessing is stored with the weights

@@ -6,7 +6,8 @@ import numpy as np
 
 from tinyvit.arrays import array_module
 from tinyvit.functional.flat import move_average
-from tinyvit.optim.optimizers import CHUNK_ENTRIES, FlatState, require_at_least_0
+from tinyvit.optim.optimizers import CHUNK_ENTRIES, FlatState
+from tinyvit.validation import require
 
 
 class EMA(FlatState):
@@ -26,7 +27,7 @@ class EMA(FlatState):
     average = property(lambda self: self.state[0])
 
     def __init__(self, model, decay=0.999, warmup=True):
-        require_at_least_0("decay", decay, below=1)
+        require(0 <= decay < 1, "expected a decay of at least 0 and below 1", decay)
         super().__init__(model)
         self.decay, self.warmup = decay, warmup
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from tinyvit.arrays import array_module
 from tinyvit.functional.muon import Matrix, muon_step
-from tinyvit.optim.optimizers import AdamW, require_at_least_0
+from tinyvit.optim.optimizers import AdamW
+from tinyvit.validation import INFINITY, require
 
 PIECE_ENTRIES = 1 << 17  # entries that a CPU orthogonalises at once: they stay in its cache
 
@@ -47,12 +48,11 @@ class Muon(AdamW):
     def __init__(self, model, lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.01, adam_lr=3e-4,
                  betas=(0.9, 0.95), eps=1e-8, iterations=5, filter_lr=None, map_pieces=map):  # fmt: skip
         super().__init__(model, lr, betas, eps, weight_decay)
-        require_at_least_0("learning rate of AdamW", adam_lr)
         filter_lr = lr if filter_lr is None else filter_lr
-        require_at_least_0("learning rate of filters", filter_lr)
-        require_at_least_0("momentum", momentum, below=1)
-        if lr == 0:
-            raise ValueError("expected a learning rate above 0, to which the others are in proportion, got 0")
+        require(lr > 0, "expected a learning rate above 0, to which the others are in proportion", lr)
+        require(0 <= adam_lr < INFINITY, "expected a learning rate of AdamW of at least 0", adam_lr)
+        require(0 <= filter_lr < INFINITY, "expected a learning rate of filters of at least 0", filter_lr)
+        require(0 <= momentum < 1, "expected a momentum of at least 0 and below 1", momentum)
         self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
         self.first_lr, self.adam_lr, self.filter_lr = lr, adam_lr, filter_lr
         self.map_pieces = map_pieces

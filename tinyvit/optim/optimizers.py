@@ -6,6 +6,7 @@ from tinyvit.arrays import array_module
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.adam import adam_step
 from tinyvit.optim.loss_scale import LossScale
+from tinyvit.validation import INFINITY, require
 
 CHUNK_ENTRIES = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
 
@@ -64,8 +65,7 @@ class FlatState:
         """Restore what `state_dict` returned; raises ValueError if it doesn't fit."""
         expected = {"t": (), **{name: (self.storage.size,) for name in self.slots}}
         got = {name: np.shape(value) for name, value in state.items()}
-        if got != expected:
-            raise ValueError(f"the state doesn't fit {type(self).__name__}: expected {expected}, got {got}")
+        require(got == expected, f"the state doesn't fit {type(self).__name__}: expected {expected}", got)
         self.t = count_on(self.storage, state["t"])
         with self.storage.on_device():
             for name, array in zip(self.slots, self.state):
@@ -89,8 +89,8 @@ class Optimizer(FlatState):
     where = True     # in `update`: a boolean on a GPU that says whether the step is taken
 
     def __init__(self, model, lr, weight_decay=0.0):
-        require_at_least_0("learning rate", lr)
-        require_at_least_0("weight decay", weight_decay)
+        require(0 <= lr < INFINITY, "expected a learning rate of at least 0", lr)
+        require(0 <= weight_decay < INFINITY, "expected a weight decay of at least 0", weight_decay)
         super().__init__(model)
         self.lr, self.weight_decay, self.next_step = lr, weight_decay, 0
 
@@ -181,17 +181,6 @@ def count_on(storage, count):
         return array_module(storage.data).zeros((), "int64") + count
 
 
-def require_at_least_0(what, value, below=float("inf")):
-    if not 0 <= value < below:
-        bounds = "of at least 0" + (f" and below {below}" if below == 1 else "")
-        raise ValueError(f"expected a {what} {bounds}, got {value}")
-
-
-def require_eps(eps):
-    if not np.float32(eps) > 0:
-        raise ValueError(f"expected an eps above 0 in float32, got {eps}")
-
-
 class SGD(Optimizer):
     """θ ← θ − lr b with the momentum b ← μ b + g, and g including weight decay · θ.
 
@@ -202,7 +191,7 @@ class SGD(Optimizer):
 
     def __init__(self, model, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
-        require_at_least_0("momentum", momentum, below=1)
+        require(0 <= momentum < 1, "expected a momentum of at least 0 and below 1", momentum)
         self.momentum, self.nesterov = momentum, nesterov
 
     def update(self, theta, g, b, lr, weight_decay):
@@ -219,7 +208,7 @@ class Adagrad(Optimizer):
 
     def __init__(self, model, lr=0.01, eps=1e-10, weight_decay=0.0):
         super().__init__(model, lr, weight_decay)
-        require_eps(eps)
+        require(np.float32(eps) > 0, "expected an eps above 0 in float32", eps)
         self.eps = eps
 
     def update(self, theta, g, s, lr, weight_decay):
@@ -241,9 +230,9 @@ class Adam(Optimizer):
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         super().__init__(model, lr)
-        require_eps(eps)
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"expected two betas of at least 0 and below 1, got {betas}")
+        require(np.float32(eps) > 0, "expected an eps above 0 in float32", eps)
+        proper = len(betas) == 2 and all(0 <= beta < 1 for beta in betas)
+        require(proper, "expected two betas of at least 0 and below 1", betas)
         self.betas, self.eps = betas, eps
 
     def update(self, theta, g, m, v, lr, weight_decay):
@@ -259,5 +248,5 @@ class AdamW(Adam):
 
     def __init__(self, model, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
         super().__init__(model, lr, betas, eps)
-        require_at_least_0("weight decay", weight_decay)
+        require(0 <= weight_decay < INFINITY, "expected a weight decay of at least 0", weight_decay)
         self.weight_decay = weight_decay

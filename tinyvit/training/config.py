@@ -281,8 +281,7 @@ def from_json(text, source):
     """A TrainConfig from its JSON text; ValueError, naming `source`, if the text isn't one."""
     try:
         values = json.loads(text)
-        if not isinstance(values, dict):
-            raise ValueError(f"expected the fields of a TrainConfig, got {values!r}")
+        require(isinstance(values, dict), "expected the fields of a TrainConfig", values)
         return from_values(values)
     except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a tinyvit configuration: {error}") from error
@@ -299,8 +298,7 @@ def from_values(values):
 
 def from_dict(cls, values):
     """A dataclass from parsed JSON, where tuples are lists and any value may have another type."""
-    if not isinstance(values, dict):
-        raise ValueError(f"expected the fields of {cls.__name__}, got {values!r}")
+    require(isinstance(values, dict), f"expected the fields of {cls.__name__}", values)
     hints = get_type_hints(cls)
     if unknown := sorted(set(values) - set(hints)):
         raise ValueError(f"unknown fields {list_names(unknown)} of {cls.__name__}")
