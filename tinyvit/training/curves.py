@@ -11,9 +11,8 @@ def draw_curves(history, task):
     """
     from matplotlib.figure import Figure
 
-    names = dict.fromkeys(["train_loss", *(f"train_{name}" for name in task.metrics), *reversed(task.scores)])
     plots = {}
-    for name in names:
+    for name in ["train_loss", *(f"train_{name}" for name in task.metrics), *reversed(task.scores)]:
         plots.setdefault(name.partition("_")[2], []).append(name)
     epochs = [row["epoch"] for row in history]
     width, height = 4.5 * len(plots), 3.6

@@ -61,7 +61,6 @@ class ContrastivePairs(Task):
     def __init__(self, config, part=None):
         super().__init__(config, part)
         self.tokenizer = WordTokenizer(config.model.vocabulary, config.model.context_length)
-        self.captions = None
 
     # -- a step ----------------------------------------------------------------------------------------------------
 

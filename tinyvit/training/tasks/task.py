@@ -175,8 +175,7 @@ class Task:
     @property
     def columns(self):
         """The figures that are shown of an epoch."""
-        shown = ["train_loss", *(f"train_{name}" for name in self.metrics), *reversed(self.scores)]
-        return list(dict.fromkeys(shown))
+        return ["train_loss", *(f"train_{name}" for name in self.metrics), *reversed(self.scores)]
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         """The `scores` of a model on a `Dataset`, by name; None if `stop` became true meanwhile.
