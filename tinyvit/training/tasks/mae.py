@@ -92,8 +92,7 @@ class MaskedAutoencoding(Masking):
         """The pixels (B, n, C·P·Q) of the hidden patches (B, n)."""
         patches, _ = F.patchify(images, self.config.model.patch_size)
         patches, _ = F.take_tokens(patches, hidden)
-        mean, deviation = mean_and_deviation(patches) if self.config.objective.normalise else (0, 1)
-        return (patches - mean) / deviation
+        return normalised(patches) if self.config.objective.normalise else patches
 
     def reconstruct(self, model, images):
         """`images` with the hidden patches 0, the mean colour, and with guesses in their places.
@@ -115,6 +114,12 @@ class MaskedAutoencoding(Masking):
             filled[hidden] = pixels
             found.append(F.unpatchify(filled, self.config.model.patch_size, images.shape[2:])[0])
         return tuple(found)
+
+
+def normalised(patches):
+    """Each patch (B, N, C·P·Q) with mean 0 and variance 1: (x − μ) / √(σ² + 1e-6)."""
+    mean, deviation = mean_and_deviation(patches)
+    return (patches - mean) / deviation
 
 
 def mean_and_deviation(patches):
