@@ -27,8 +27,6 @@ from tinyvit.validation import (
     validate,
 )
 
-Between = Annotated[float, Within(0, 1, above=True, below=True, words="a number above 0 and below 1")]
-
 
 @dataclass(frozen=True)
 class OptimConfig:
@@ -62,7 +60,7 @@ class OptimConfig:
     """Largest norm of each parameter's own gradient, likewise, before the global norm is taken; None never clips."""
     accumulate: PositiveInt = 1
     """Number of parts that a batch is split into, computed one after the other to save memory."""
-    ema: Between | None = None
+    ema: Annotated[float, Within(0, 1, above=True, below=True, words="a number above 0 and below 1")] | None = None
     """Decay of the moving average of the weights, which is evaluated and saved instead; None keeps no average."""
     label_smoothing: Rate = 0.0
     """Label smoothing: the probability that the target spreads evenly over all classes."""

@@ -17,7 +17,7 @@ class SingleProcess:
     """A training in one process."""
 
     rank, size, leads = 0, 1, True
-    clock = staticmethod(time.perf_counter)
+    clock, sharing = staticmethod(time.perf_counter), staticmethod(nullcontext)
 
     def gather(self, value):
         """The values of all ranks, in their order."""
@@ -45,11 +45,6 @@ class SingleProcess:
     def device(self, device):
         """(the device of this rank, the reason if "auto" fell back on the CPU, else None)."""
         return choose_device(device)
-
-    @contextmanager
-    def sharing(self):
-        """Inside this the ranks share every forward of `inference.in_parts`, and each gets the whole result."""
-        yield
 
 
 SINGLE_PROCESS = SingleProcess()

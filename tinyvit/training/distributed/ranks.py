@@ -110,6 +110,7 @@ class Ranks(SingleProcess):
 
     @contextmanager
     def sharing(self):
+        """Inside this the ranks share every forward of `inference.in_parts`, and each gets the whole result."""
         token = shared_by.set(self)
         try:
             yield
