@@ -4,7 +4,7 @@ Kolesnikov et al. 2020, "Big Transfer (BiT): general visual representation learn
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
@@ -18,7 +18,7 @@ from tinyvit.nn.conv import StandardizedConv2d, pad_same
 from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import GroupNorm
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.validation import Count, NotNegative, PositiveInt, Sides, Width, validate
 
 
@@ -121,13 +121,7 @@ class BiTStem(Chain):
         return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
-class PreActivationCache(NamedTuple):
-    norm1: Any
-    relu1: Any
-    branch: Any
-    downsample: Any
-
-    __repr__ = tree
+PreActivationCache = cache_type("PreActivationCache", "norm1 relu1 branch downsample")
 
 
 class PreActivationBlock(Module):

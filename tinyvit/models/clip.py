@@ -5,7 +5,7 @@ Radford et al. 2021, "Learning transferable visual models from natural language 
 
 from dataclasses import dataclass
 from math import log
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from tinyvit.nn.layers import LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import LearnedPositions
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import NotNegative, Positive, PositiveInt, Sides, Width, Within, validate
 
@@ -94,13 +94,7 @@ class ClipConfig:
         return 0
 
 
-class ClipEmbedCache(NamedTuple):
-    patch_embed: Any
-    cls_token: Any
-    positions: Any
-    norm_pre: Any
-
-    __repr__ = tree
+ClipEmbedCache = cache_type("ClipEmbedCache", "patch_embed cls_token positions norm_pre")
 
 
 class ClipEmbed(Module):
@@ -152,16 +146,7 @@ class ImageTower(Module):
         self.proj = projection(dim, config.projection_dim)
 
 
-class PairsCache(NamedTuple):
-    visual: Any
-    text: Any
-    image_norm: Any
-    text_norm: Any
-    all_images: Any
-    all_texts: Any
-    logits: Any
-
-    __repr__ = tree
+PairsCache = cache_type("PairsCache", "visual text image_norm text_norm all_images all_texts logits")
 
 
 @register("clip", ClipConfig)

@@ -4,10 +4,9 @@ Dai et al. 2021, "CoAtNet: marrying convolution and attention for all data sizes
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from tinyvit import functional as F
-from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
 from tinyvit.models.convnet import ConvNet, Stage, Trunk
@@ -23,7 +22,7 @@ from tinyvit.nn.mbconv import HalvingPool, MBConv, Shortcut
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.relative_attention import RelativeAttention
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, Sides, Width, validate
 
 Stride = Literal[1, 2]
@@ -125,18 +124,8 @@ def require_no_larger(sides, largest):
                          f"{height}×{width}")  # fmt: skip
 
 
-class RelativeBlockCache(NamedTuple):
-    shortcut: Any
-    norm1: LayerNormCache
-    pool: Any
-    shape: tuple  # (B, n, D) of the tokens that attention read
-    attn: Any
-    drop_path1: Any
-    norm2: LayerNormCache
-    mlp: Any
-    drop_path2: Any
-
-    __repr__ = tree
+# `shape` is that of the tokens that attention read, (B, n, D).
+RelativeBlockCache = cache_type("RelativeBlockCache", "shortcut norm1 pool shape attn drop_path1 norm2 mlp drop_path2")
 
 
 class RelativeBlock(Module):

@@ -4,11 +4,9 @@ Touvron et al. 2021, "Training data-efficient image transformers & distillation 
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
-from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.patches import grid_of
 from tinyvit.models.architecture import as_input, require_classes
 from tinyvit.models.registry import register, variant
@@ -18,7 +16,7 @@ from tinyvit.nn import init
 from tinyvit.nn.head import linear_head
 from tinyvit.nn.layers import Identity
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Count
 
@@ -43,15 +41,7 @@ class DeiTConfig(ViTConfig):
             )
 
 
-class DeiTEmbedCache(NamedTuple):
-    patch_embed: Any
-    dist_token: Any
-    cls_token: Any
-    positions: Any
-    reg_token: Any
-    pos_drop: Any
-
-    __repr__ = tree
+DeiTEmbedCache = cache_type("DeiTEmbedCache", "patch_embed dist_token cls_token positions reg_token pos_drop")
 
 
 def learned_tokens(count, dim):
@@ -105,9 +95,7 @@ class TwoTokenPool(Module):
         return F.first_tokens_backward(dfeatures, cache)
 
 
-class TwoHeadsCache(NamedTuple):
-    head: LinearCache
-    head_dist: LinearCache
+TwoHeadsCache = cache_type("TwoHeadsCache", "head head_dist")
 
 
 class TwoHeads(Module):

@@ -5,7 +5,6 @@ Caron et al. 2021, "Emerging properties in self-supervised vision transformers".
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
@@ -17,17 +16,13 @@ from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.context import Context
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Buffer, Parameter
 
 STD = 0.02  # initial standard deviation of the head's first three layers
 
 
-class NormalisedLinearCache(NamedTuple):
-    normalise: Any
-    linear: Any
-
-    __repr__ = tree
+NormalisedLinearCache = cache_type("NormalisedLinearCache", "normalise linear")
 
 
 class NormalisedLinear(Module):
@@ -71,12 +66,8 @@ class DinoHead(Chain):
         self.last = NormalisedLinear(bottleneck, prototypes)
 
 
-class DinoNetworkCache(NamedTuple):
-    backbone: tuple  # an entry for each size of crops
-    views: tuple     # how many of each
-    head: Any
-
-    __repr__ = tree
+# `backbone` and `views` have an entry for each size of crops: the cache, and how many views there are.
+DinoNetworkCache = cache_type("DinoNetworkCache", "backbone views head")
 
 
 class DinoNetwork(Module):

@@ -4,7 +4,7 @@ Peebles & Xie 2023, "Scalable diffusion models with transformers". Parameters ha
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
@@ -20,7 +20,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import FixedPositions
 from tinyvit.nn.stack import stack, stack_backward
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Sides, Width, Within, validate
 
@@ -127,13 +127,7 @@ class LabelEmbedder(Module):
         self.embedding_table.backward(dy, cache)
 
 
-class DiTEmbedCache(NamedTuple):
-    x_embedder: Any
-    positions: Any
-    t_embedder: Any
-    y_embedder: Any
-
-    __repr__ = tree
+DiTEmbedCache = cache_type("DiTEmbedCache", "x_embedder positions t_embedder y_embedder")
 
 
 class DiTEmbed(Module):
@@ -189,14 +183,7 @@ class DiTEmbed(Module):
         return values
 
 
-class FinalLayerCache(NamedTuple):
-    adaLN_modulation: tuple
-    norm_final: Any
-    modulate: Any
-    linear: Any
-    unpatchify: Any
-
-    __repr__ = tree
+FinalLayerCache = cache_type("FinalLayerCache", "adaLN_modulation norm_final modulate linear unpatchify")
 
 
 class FinalLayer(Module):
@@ -227,12 +214,7 @@ class FinalLayer(Module):
         return join(dc, self.norm_final.backward(dx, cache.norm_final))
 
 
-class DiTCache(NamedTuple):
-    embed: DiTEmbedCache
-    blocks: tuple
-    final_layer: FinalLayerCache
-
-    __repr__ = tree
+DiTCache = cache_type("DiTCache", "embed blocks final_layer")
 
 
 @register("dit", DiTConfig)

@@ -4,7 +4,7 @@ Arnab et al. 2021, "ViViT: a video vision transformer", section 3.3, model 2. Se
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from tinyvit import functional as F
 from tinyvit.models.architecture import Architecture, as_input, image_shape
@@ -17,7 +17,7 @@ from tinyvit.nn.block import Block
 from tinyvit.nn.head import MeanPool, TokenPool, linear_head
 from tinyvit.nn.layers import Dropout, LayerNorm
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Within
 
@@ -38,15 +38,7 @@ def frame_context(ctx, frames):
     return replace(ctx, key=replace(ctx.key, sample=ctx.key.sample * frames))
 
 
-class FrameEmbedCache(NamedTuple):
-    patch_embed: Any
-    split: Any
-    cls_token: Any
-    positions: Any
-    pos_drop: Any
-    join: Any
-
-    __repr__ = tree
+FrameEmbedCache = cache_type("FrameEmbedCache", "patch_embed split cls_token positions pos_drop join")
 
 
 class FrameEmbed(Module):
@@ -89,17 +81,7 @@ class FrameEmbed(Module):
         return self.patch_embed.backward(dx, cache.patch_embed)
 
 
-class FrameBlockCache(NamedTuple):
-    split: Any
-    norm1: Any
-    attn: Any
-    drop_path1: Any
-    norm2: Any
-    mlp: Any
-    drop_path2: Any
-    join: Any
-
-    __repr__ = tree
+FrameBlockCache = cache_type("FrameBlockCache", "split norm1 attn drop_path1 norm2 mlp drop_path2 join")
 
 
 class FrameBlock(Block):
@@ -121,16 +103,7 @@ class FrameBlock(Block):
         return F.split_frames_backward(dx, cache.split)
 
 
-class FramesCache(NamedTuple):
-    split: Any
-    norm: Any
-    pool: Any
-    join: Any
-    time_token: Any
-    positions: Any
-    pos_drop: Any
-
-    __repr__ = tree
+FramesCache = cache_type("FramesCache", "split norm pool join time_token positions pos_drop")
 
 
 class Frames(Module):

@@ -3,35 +3,24 @@
 He et al. 2022, "Masked autoencoders are scalable vision learners".
 """
 
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.registry import build
-from tinyvit.models.vit import EmbedCache, EncodeCache
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
 from tinyvit.nn.layers import LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.positions import FixedPositions
 from tinyvit.nn.stack import stack, stack_backward
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
 MASK_TOKEN_STD = 0.02  # initial standard deviation
 
 
-class DecoderCache(NamedTuple):
-    embed: Any
-    place: Any
-    positions: Any
-    blocks: tuple
-    norm: Any
-    take: Any
-    pred: Any
-
-    __repr__ = tree
+DecoderCache = cache_type("DecoderCache", "embed place positions blocks norm take pred")
 
 
 class Decoder(Module):
@@ -71,13 +60,7 @@ class Decoder(Module):
         return self.embed.backward(dx, cache.embed)
 
 
-class MaskedAutoencoderCache(NamedTuple):
-    embed: EmbedCache
-    take: Any
-    encode: EncodeCache
-    decoder: DecoderCache
-
-    __repr__ = tree
+MaskedAutoencoderCache = cache_type("MaskedAutoencoderCache", "embed take encode decoder")
 
 
 class MaskedAutoencoder(Module):

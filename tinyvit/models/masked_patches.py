@@ -3,32 +3,22 @@
 Dosovitskiy et al. 2021, appendix B.1.2, "Self-supervision".
 """
 
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.models.architecture import as_input
 from tinyvit.models.registry import build
-from tinyvit.models.vit import EncodeCache
 from tinyvit.nn import init
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
 MASK_TOKEN_STD = 0.02  # initial standard deviation
 
 
-class MaskedPatchesCache(NamedTuple):
-    patch_embed: Any
-    mask_token: Any
-    cls_token: Any
-    positions: Any
-    pos_drop: Any
-    encode: EncodeCache
-    take: Any
-    head: Any
-
-    __repr__ = tree
+MaskedPatchesCache = cache_type(
+    "MaskedPatchesCache", "patch_embed mask_token cls_token positions pos_drop encode take head"
+)
 
 
 class MaskedPatches(Module):

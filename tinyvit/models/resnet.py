@@ -4,7 +4,7 @@ He et al. 2016, "Deep residual learning for image recognition".
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
@@ -17,7 +17,7 @@ from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.head import MapPool, linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.validation import Count, PositiveInt, Sides, Width, Within, validate
 
 Depth = Annotated[int, Within(1, 1000)]
@@ -96,12 +96,7 @@ class ResNetStem(Chain):
         return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
-class ResidualCache(NamedTuple):
-    branch: Any
-    downsample: Any
-    relu: Any
-
-    __repr__ = tree
+ResidualCache = cache_type("ResidualCache", "branch downsample relu")
 
 
 class ResidualBlock(Module):

@@ -4,11 +4,9 @@ Liu et al. 2021, "Swin transformer: hierarchical vision transformer using shifte
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.backend import device_of
-from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models.architecture import as_input
 from tinyvit.models.convnet import ConvNet, Trunk
@@ -21,7 +19,7 @@ from tinyvit.nn.layers import DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.relative_attention import RelativeAttention
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Sides, Width, validate
 
 
@@ -95,12 +93,7 @@ def as_maps(tokens):
     return tokens.transpose(0, 3, 1, 2)
 
 
-class SwinEmbedCache(NamedTuple):
-    patch_embed: Any
-    norm: LayerNormCache
-    shape: tuple
-
-    __repr__ = tree
+SwinEmbedCache = cache_type("SwinEmbedCache", "patch_embed norm shape")
 
 
 class SwinEmbed(PatchEmbed):
@@ -123,17 +116,7 @@ class SwinEmbed(PatchEmbed):
         return super().backward(dtokens, cache.patch_embed)
 
 
-class SwinBlockCache(NamedTuple):
-    norm1: LayerNormCache
-    cut: Any
-    attn: Any
-    join: Any
-    drop_path1: Any
-    norm2: LayerNormCache
-    mlp: Any
-    drop_path2: Any
-
-    __repr__ = tree
+SwinBlockCache = cache_type("SwinBlockCache", "norm1 cut attn join drop_path1 norm2 mlp drop_path2")
 
 
 class SwinBlock(Module):

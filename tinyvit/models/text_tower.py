@@ -1,7 +1,6 @@
 """A transformer for texts, in which a word sees the words before it."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from tinyvit.nn.block import Block
 from tinyvit.nn.layers import LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.stack import stack, stack_backward
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
 # Initial standard deviations, as in the paper's code.
@@ -38,15 +37,7 @@ def causal_mask(count, device="cpu", dtype="float64"):
     return constant(np.triu(np.full((count, count), -np.inf), 1), device, np.dtype(dtype))
 
 
-class TextCache(NamedTuple):
-    token_embed: Any
-    positions: Any
-    blocks: tuple
-    take: Any
-    norm: Any
-    proj: Any
-
-    __repr__ = tree
+TextCache = cache_type("TextCache", "token_embed positions blocks take norm proj")
 
 
 class TextTower(Module):

@@ -1,16 +1,12 @@
 """The MLP and the residual block."""
 
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.functional.dropout import DropoutCache
-from tinyvit.functional.layernorm import LayerNormCache
-from tinyvit.functional.linear import LinearCache
 from tinyvit.nn import init
-from tinyvit.nn.attention import Attention, SelfAttentionCache
+from tinyvit.nn.attention import Attention
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -19,14 +15,7 @@ ACTIVATIONS = {
 }
 
 
-class MlpCache(NamedTuple):
-    fc1: LinearCache
-    act: Any
-    drop1: DropoutCache
-    fc2: LinearCache
-    drop2: DropoutCache
-
-    __repr__ = tree
+MlpCache = cache_type("MlpCache", "fc1 act drop1 fc2 drop2")
 
 
 class Mlp(Module):
@@ -58,15 +47,7 @@ class Mlp(Module):
         return self.fc1.backward(dh, cache.fc1)
 
 
-class BlockCache(NamedTuple):
-    norm1: LayerNormCache
-    attn: SelfAttentionCache
-    drop_path1: DropoutCache
-    norm2: LayerNormCache
-    mlp: MlpCache
-    drop_path2: DropoutCache
-
-    __repr__ = tree
+BlockCache = cache_type("BlockCache", "norm1 attn drop_path1 norm2 mlp drop_path2")
 
 
 class Block(Module):

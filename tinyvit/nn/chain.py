@@ -1,10 +1,7 @@
 """Compositions without a fork: each part reads what the one before it returned."""
 
-from collections import namedtuple
-from functools import cache
-
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 
 
 class Chain(Module):
@@ -25,7 +22,7 @@ class Chain(Module):
         for part in parts.values():
             x, cache = part(x, ctx)
             caches.append(cache)
-        return x, cache_type(type(self).__name__, tuple(parts))(*caches)
+        return x, cache_type(f"{type(self).__name__}Cache", tuple(parts))(*caches)
 
     def backward(self, dy, cache):
         for (_, part), c_part in zip(reversed([*self.children()]), reversed(cache)):
@@ -50,11 +47,3 @@ class Operation(Module):
 
     def backward(self, dy, cache):
         return self.operation.backward(dy, cache)
-
-
-@cache
-def cache_type(name, parts):
-    """The NamedTuple for the caches of these parts."""
-    kind = namedtuple(f"{name}Cache", parts, rename=True)  # numbers become _0, _1, …
-    kind.__repr__ = tree
-    return kind

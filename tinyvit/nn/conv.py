@@ -1,11 +1,10 @@
 """Convolutions, with weights as they are or standardised."""
 
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
 
@@ -43,12 +42,7 @@ STANDARDIZE = {
 }
 
 
-class StandardizedConvCache(NamedTuple):
-    pad: Any
-    standardize: Any
-    conv: Any
-
-    __repr__ = tree
+StandardizedConvCache = cache_type("StandardizedConvCache", "pad standardize conv")
 
 
 class StandardizedConv2d(Conv2d):

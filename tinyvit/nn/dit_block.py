@@ -3,7 +3,6 @@
 Peebles & Xie 2023, "Scalable diffusion models with transformers".
 """
 
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
@@ -13,7 +12,7 @@ from tinyvit.nn.block import Mlp
 from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.operands import LOW_PRECISION
 
 
@@ -31,18 +30,7 @@ class PlainNorm(Module):
         return F.layernorm_backward(dy, cache, into=(False, False))[0]
 
 
-class DiTBlockCache(NamedTuple):
-    adaLN_modulation: Any
-    norm1: Any
-    modulate1: Any
-    attn: Any
-    gate1: Any
-    norm2: Any
-    modulate2: Any
-    mlp: Any
-    gate2: Any
-
-    __repr__ = tree
+DiTBlockCache = cache_type("DiTBlockCache", "adaLN_modulation norm1 modulate1 attn gate1 norm2 modulate2 mlp gate2")
 
 
 class DiTBlock(Module):

@@ -1,6 +1,5 @@
 """MBConv: a widened depthwise convolution with squeeze and excitation, and the shortcut around it."""
 
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.nn import init
@@ -9,7 +8,7 @@ from tinyvit.nn.conv import Conv2d
 from tinyvit.nn.layers import DropPath, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 
 
 def depthwise_init(kernel_size):
@@ -17,9 +16,7 @@ def depthwise_init(kernel_size):
     return init.normal((2 / kernel_size**2) ** 0.5)
 
 
-class HalvingPoolCache(NamedTuple):
-    pad: Any
-    pool: Any
+HalvingPoolCache = cache_type("HalvingPoolCache", "pad pool")
 
 
 class HalvingPool(Module):
@@ -44,11 +41,7 @@ class Shortcut(Chain):
         self.expand = Conv2d(in_chans, out_chans, 1, bias=True) if in_chans != out_chans else None
 
 
-class SqueezeExciteCache(NamedTuple):
-    gate: Any
-    scale: Any
-
-    __repr__ = tree
+SqueezeExciteCache = cache_type("SqueezeExciteCache", "gate scale")
 
 
 class SqueezeExcite(Module):
@@ -76,11 +69,7 @@ class SqueezeExcite(Module):
         return dx + self.gate.backward(dgate, cache.gate)
 
 
-class MBConvCache(NamedTuple):
-    shortcut: Any
-    branch: Any
-
-    __repr__ = tree
+MBConvCache = cache_type("MBConvCache", "shortcut branch")
 
 
 class MBConv(Module):

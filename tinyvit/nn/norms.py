@@ -1,20 +1,14 @@
 """Norms of feature maps: BatchNorm2d and GroupNorm."""
 
-from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.nn import init
 from tinyvit.nn.buffers import BufferUpdate
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Buffer, Parameter
 
-
-class BatchNormCache(NamedTuple):
-    norm: Any
-    update: BufferUpdate | None
-
-    __repr__ = tree
+BatchNormCache = cache_type("BatchNormCache", "norm update")
 
 
 class BatchNorm2d(Module):

@@ -1,19 +1,15 @@
 """Images into tokens."""
 
 from math import prod
-from typing import NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.functional.linear import LinearCache
-from tinyvit.functional.patches import PatchCache, as_pair
+from tinyvit.functional.patches import as_pair
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
-
-class PatchEmbedCache(NamedTuple):
-    patches: PatchCache
-    proj: LinearCache
+PatchEmbedCache = cache_type("PatchEmbedCache", "patches proj")
 
 
 class PatchEmbed(Module):

@@ -5,20 +5,17 @@ the one that the positions were made for. They are then resized by `method`, as 
 the first `prefix` (P) are in no place of the grid: a class token, say.
 """
 
-from typing import NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.functional.positions import AddPositionsCache, GridPositionsCache, ResizePositionsCache
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
+from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Buffer, Parameter
 
 POSITION_STD = 0.02  # initial standard deviation of learned positions, as in the paper's code
 
 
-class AddedCache(NamedTuple):
-    resize: ResizePositionsCache | None
-    add: AddPositionsCache
+AddedCache = cache_type("AddedCache", "resize add")
 
 
 def add(module, tokens, positions, grid):
@@ -56,9 +53,7 @@ class LearnedPositions(Module):
         return dx
 
 
-class GridPositionsLayerCache(NamedTuple):
-    grid: GridPositionsCache
-    added: AddedCache
+GridPositionsLayerCache = cache_type("GridPositionsLayerCache", "grid added")
 
 
 class GridPositions(Module):

@@ -1,5 +1,7 @@
 """The tree of a module: how it prints, and what may stand in it. Caches, which mirror it, print in the same way."""
 
+from collections import namedtuple
+from functools import cache
 from itertools import chain, groupby
 from operator import is_
 
@@ -20,6 +22,17 @@ def tree(node):
     """
     first = f"{type(node).__name__}{own(node)}"
     return "\n".join([f"{first}  {size(node)}" if is_module(node) else first, *lines_below(node)])
+
+
+@cache
+def cache_type(name, fields):
+    """The NamedTuple for the cache of a module, with a field for each part's cache; it prints as a `tree`.
+
+    fields   names of the parts, in the order of the forward; where one is a number, the field is _0, _1, …
+    """
+    kind = namedtuple(name, fields, rename=True)
+    kind.__repr__ = tree
+    return kind
 
 
 def lines_below(node):
