@@ -5,7 +5,6 @@ transformers need registers".
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +15,9 @@ from tinyvit.models.vit import ViT, block_options
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
-from tinyvit.nn.chain import Chain, Operation
+from tinyvit.nn.chain import Chain, Operation, TransparentChain
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Count, Finite
 
@@ -71,50 +69,17 @@ class GatedMlp(Chain):
         self.fc2 = Linear(hidden, dim)
 
 
-class ScaledBlockCache(NamedTuple):
-    norm1: Any
-    attn: Any
-    ls1: Any
-    drop_path1: Any
-    norm2: Any
-    mlp: Any
-    ls2: Any
-    drop_path2: Any
-
-    __repr__ = tree
-
-
 class ScaledBlock(Block):
-    """x′ = x + γ₁ Attention(LayerNorm(x)), y = x′ + γ₂ MLP(LayerNorm(x′)). Touvron et al. 2021, "Going deeper"."""
+    """x′ = x + γ₁ Attention(LayerNorm(x)), y = x′ + γ₂ MLP(LayerNorm(x′)): a `Block` whose branches are scaled before
+    stochastic depth. Touvron et al. 2021, "Going deeper"."""
 
     def __init__(self, config, **options):
         super().__init__(**options)
         if config.swiglu:
             self.mlp = GatedMlp(config.embed_dim, config.swiglu_hidden)
-        self.ls1 = LayerScale(config.embed_dim, config.layer_scale)
-        self.ls2 = LayerScale(config.embed_dim, config.layer_scale)
-
-    def forward(self, x, ctx=None):
-        a, c_norm1 = self.norm1(x, ctx)
-        a, c_attn = self.attn(a, ctx)
-        a, c_ls1 = self.ls1(a, ctx)
-        a, c_drop1 = self.drop_path1(a, ctx)
-        x = x + a
-        m, c_norm2 = self.norm2(x, ctx)
-        m, c_mlp = self.mlp(m, ctx)
-        m, c_ls2 = self.ls2(m, ctx)
-        m, c_drop2 = self.drop_path2(m, ctx)
-        return x + m, ScaledBlockCache(c_norm1, c_attn, c_ls1, c_drop1, c_norm2, c_mlp, c_ls2, c_drop2)
-
-    def backward(self, dy, cache):
-        dm = self.drop_path2.backward(dy, cache.drop_path2)
-        dm = self.ls2.backward(dm, cache.ls2)
-        dm = self.mlp.backward(dm, cache.mlp)
-        dx = dy + self.norm2.backward(dm, cache.norm2)
-        da = self.drop_path1.backward(dx, cache.drop_path1)
-        da = self.ls1.backward(da, cache.ls1)
-        da = self.attn.backward(da, cache.attn)
-        return dx + self.norm1.backward(da, cache.norm1)
+        dim, scale = config.embed_dim, config.layer_scale
+        self.drop_path1 = TransparentChain(ls1=LayerScale(dim, scale), drop_path1=self.drop_path1)
+        self.drop_path2 = TransparentChain(ls2=LayerScale(dim, scale), drop_path2=self.drop_path2)
 
 
 @register("dinov2", Dinov2Config)
