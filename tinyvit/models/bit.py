@@ -9,29 +9,23 @@ from typing import Literal
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
-from tinyvit.models.convnet import ConvNet, Stage, Trunk
+from tinyvit.models.convnet import ConvNet, ConvNetConfig, Stage, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth, ResidualBlock
 from tinyvit.nn import init
 from tinyvit.nn.chain import Chain, Operation, TransparentChain
 from tinyvit.nn.conv import StandardizedConv2d, pad_same
-from tinyvit.nn.head import MapPool, fc_head
+from tinyvit.nn.head import fc_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import GroupNorm
 from tinyvit.nn.tree import cache_type
-from tinyvit.validation import Count, NotNegative, PositiveInt, Sides, Width, validate
+from tinyvit.validation import NotNegative, PositiveInt, Width
 
 
 @dataclass(frozen=True)
-class BiTConfig:
+class BiTConfig(ConvNetConfig):
     """The shape of a BiT. Raises ValueError for a shape that can't be built."""
 
-    img_size: Sides = 32
-    """Side of the images in pixels, or height and width; other sizes are read, too."""
-    in_chans: PositiveInt = 3
-    """Channels of the images (C)."""
-    num_classes: Count = 10
-    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     depths: tuple[Depth, ...] = (2, 2, 2)
     """Blocks of each stage; each stage after the first halves the side and doubles the width."""
     width: Width = 32
@@ -52,16 +46,11 @@ class BiTConfig:
     """ε of the group norms."""
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         if not self.depths:
             raise ValueError("depths must name the blocks of at least one stage, got none")
         if self.width % self.num_groups:
             raise ValueError(f"width {self.width} is not divisible by num_groups {self.num_groups}")
-
-    @property
-    def dynamic_img_size(self):
-        """Convolutions read images of any size."""
-        return True
 
     @property
     def out_chans(self):
@@ -193,7 +182,7 @@ class BiTTrunk(Trunk):
                 kind = PreActivationBlock if config.preactivation else PostActivationBlock
                 blocks.append(kind(config, in_chans, width, 2 if i and not j else 1, changes=not j))
                 in_chans = 4 * width
-            self.stages.append(Stage(blocks))
+            self.stages.append(Stage(blocks=blocks))
 
 
 @register("bit", BiTConfig)
@@ -203,20 +192,13 @@ class BiT(ConvNet):
     Layers give feature maps (B, C, H, W); the head reads their mean over all positions, normalised.
     """
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
-        self.trunk = BiTTrunk(config)
-        self.trunk.transparent = True
-        self.last = None
-        if config.preactivation:
-            self.last = TransparentChain(norm=norm(config, config.out_chans), relu=Operation(F.relu))
-        self.pool = MapPool()
-        self.head = fc_head(config.out_chans, config.num_classes)
-        self.materialize(seed, dtype, device, precision)
+    trunk_type = BiTTrunk
 
-    def parts(self):
-        last = [] if self.last is None else [("norm", self.last)]
-        return [*self.trunk.parts(), *last, ("pool", self.pool), ("head", self.head)]
+    def last_parts(self, config):
+        last = {"pool": Operation(F.global_avg_pool2d), "head": fc_head(config.out_chans, config.num_classes)}
+        if not config.preactivation:
+            return last
+        return {"norm": TransparentChain(norm=norm(config, config.out_chans), relu=Operation(F.relu)), **last}
 
 
 def name_imagenet(name, depths, factor):

@@ -9,36 +9,30 @@ from typing import Literal
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
-from tinyvit.models.convnet import ConvNet, Stage, Trunk
+from tinyvit.models.convnet import ConvNet, ConvNetConfig, MapNorm, Stage, Trunk, as_maps, as_tokens
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
-from tinyvit.models.swin import MapNorm, as_maps, as_tokens
 from tinyvit.nn.block import Mlp
 from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.conv import Conv2d
-from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.layers import DropPath, Identity, LayerNorm
 from tinyvit.nn.mbconv import HalvingPool, MBConv, Shortcut
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.relative_attention import RelativeAttention
 from tinyvit.nn.tree import cache_type
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, Sides, Width, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, PositiveShare, Rate, Sides, Width
 
 Stride = Literal[1, 2]
 
 
 @dataclass(frozen=True)
-class CoAtNetConfig:
+class CoAtNetConfig(ConvNetConfig):
     """The shape of a CoAtNet. Raises ValueError for a shape that can't be built."""
 
     img_size: Sides = 32
     """Side of the images in pixels, or height and width. Smaller images are read, too; larger ones are refused, as they
     have differences of positions that were never learned."""
-    in_chans: PositiveInt = 3
-    """Channels of the images (C)."""
-    num_classes: Count = 10
-    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     stem_width: Width = 64
     """Channels of the two convolutions of 3×3 that read the images."""
     stem_stride: Stride = 2
@@ -64,7 +58,7 @@ class CoAtNetConfig:
     """ε of the layer norms; that of the batch norms is 1e-5."""
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         count = len(self.stages)
         if set(self.stages) - set("CT"):
             raise ValueError(f"stages must be a C or a T for each stage, got {self.stages!r}")
@@ -78,11 +72,6 @@ class CoAtNetConfig:
                 raise ValueError(
                     f"expansion {self.expansion} or squeeze {self.squeeze} leaves a width of {width} no hidden layer"
                 )
-
-    @property
-    def dynamic_img_size(self):
-        """Smaller images than img_size are read, too."""
-        return True
 
     @property
     def out_chans(self):
@@ -191,7 +180,7 @@ class CoAtNetTrunk(Trunk):
                 else:
                     blocks.append(RelativeBlock(config, in_chans, width, stride, drop_path, config.grid(i)))
                 in_chans, before = width, before + 1
-            self.stages.append(Stage(blocks))
+            self.stages.append(Stage(blocks=blocks))
 
 
 @register("coatnet", CoAtNetConfig)
@@ -201,17 +190,7 @@ class CoAtNet(ConvNet):
     Layers give feature maps (B, C, H, W); the head reads their mean over all positions, normalised.
     """
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
-        self.trunk = CoAtNetTrunk(config)
-        self.trunk.transparent = True
-        self.norm = MapNorm(config.out_chans, config.norm_eps)
-        self.pool = MapPool()
-        self.head = fc_head(config.out_chans, config.num_classes)
-        self.materialize(seed, dtype, device, precision)
-
-    def parts(self):
-        return [*self.trunk.parts(), ("norm", self.norm), ("pool", self.pool), ("head", self.head)]
+    trunk_type = CoAtNetTrunk
 
 
 # Table 3 of the paper, with the strides of table 9; and a smaller one for CIFAR, on grids of 16×16, 8×8 and 8×8.

@@ -9,30 +9,24 @@ from typing import Annotated, Literal, NamedTuple
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import as_input
-from tinyvit.models.convnet import ConvNet, Trunk
+from tinyvit.models.convnet import ConvNet, ConvNetConfig, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
 from tinyvit.nn.chain import Chain, Operation, TransparentChain
 from tinyvit.nn.conv import Conv2d
-from tinyvit.nn.head import MapPool, linear_head
+from tinyvit.nn.head import linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.tree import cache_type
-from tinyvit.validation import Count, PositiveInt, Sides, Width, Within, validate
+from tinyvit.validation import Width, Within
 
 Depth = Annotated[int, Within(1, 1000)]
 
 
 @dataclass(frozen=True)
-class ResNetConfig:
+class ResNetConfig(ConvNetConfig):
     """The shape of a ResNet. Raises ValueError for a shape that can't be built."""
 
-    img_size: Sides = 32
-    """Side of the images in pixels, or height and width; other sizes are read, too."""
-    in_chans: PositiveInt = 3
-    """Channels of the images (C)."""
-    num_classes: Count = 10
-    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     block: Literal["basic", "bottleneck"] = "basic"
     """Two convolutions of 3×3 in a block; or one, between two of 1×1 that narrow by 4 and widen again."""
     depths: tuple[Depth, ...] = (2, 2, 2)
@@ -44,14 +38,9 @@ class ResNetConfig:
     pooling, which divide it by 4."""
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         if not self.depths:
             raise ValueError("depths must name the blocks of at least one stage, got none")
-
-    @property
-    def dynamic_img_size(self):
-        """Convolutions read images of any size."""
-        return True
 
     @property
     def out_chans(self):
@@ -178,10 +167,6 @@ class ResNetTrunk(Trunk):
                 in_chans = width * block.expansion
             setattr(self, f"layer{i + 1}", blocks)
 
-    def parts(self):
-        blocks = [(name, block) for name, block in self.children() if name != "stem"]
-        return [("stem", self.stem), *blocks]
-
 
 @register("resnet", ResNetConfig)
 class ResNet(ConvNet):
@@ -190,16 +175,10 @@ class ResNet(ConvNet):
     Layers give feature maps (B, C, H, W); the head reads their mean over all positions.
     """
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
-        self.trunk = ResNetTrunk(config)
-        self.trunk.transparent = True
-        self.pool = MapPool()
-        self.fc = linear_head(config.out_chans, config.num_classes)
-        self.materialize(seed, dtype, device, precision)
+    trunk_type = ResNetTrunk
 
-    def parts(self):
-        return [*self.trunk.parts(), ("pool", self.pool), ("fc", self.fc)]
+    def last_parts(self, config):
+        return {"pool": Operation(F.global_avg_pool2d), "fc": linear_head(config.out_chans, config.num_classes)}
 
 
 def name_imagenet(name, block, depths):

@@ -9,32 +9,27 @@ from tinyvit import functional as F
 from tinyvit.backend import device_of
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models.architecture import as_input
-from tinyvit.models.convnet import ConvNet, Trunk
+from tinyvit.models.convnet import ConvNet, ConvNetConfig, OnMaps, Stage, Trunk, as_maps, as_tokens
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
 from tinyvit.nn.block import Mlp
 from tinyvit.nn.chain import Chain, Operation
-from tinyvit.nn.head import MapPool, fc_head
 from tinyvit.nn.layers import DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.relative_attention import RelativeAttention
 from tinyvit.nn.tree import cache_type
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Sides, Width, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Sides, Width
 
 
 @dataclass(frozen=True)
-class SwinConfig:
+class SwinConfig(ConvNetConfig):
     """The shape of a Swin. Raises ValueError for a shape that can't be built."""
 
     img_size: Sides = 32
     """Side of the images in pixels, or height and width; other multiples of patch_size are read, too."""
     patch_size: Sides = 2
     """Side of a patch in pixels, or height and width."""
-    in_chans: PositiveInt = 3
-    """Channels of the images (C)."""
-    num_classes: Count = 10
-    """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     embed_dim: Width = 96
     """Width of a token in the first stage (D)."""
     depths: tuple[Depth, ...] = (2, 2, 2)
@@ -53,7 +48,7 @@ class SwinConfig:
     """ε of the blocks' layer norms and of the last; after the patches and in the mergers 1e-5, as in Transformers."""
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         if not self.depths or len(self.depths) != len(self.num_heads):
             raise ValueError(
                 "depths and num_heads must have a number for each of the stages, at least one, got "
@@ -67,11 +62,6 @@ class SwinConfig:
         grid_of(as_pair(self.img_size), as_pair(self.patch_size))
 
     @property
-    def dynamic_img_size(self):
-        """Windows are laid over a grid of any size."""
-        return True
-
-    @property
     def out_chans(self):
         """Width of a token in the last stage."""
         return self.embed_dim << len(self.depths) - 1
@@ -80,17 +70,6 @@ class SwinConfig:
         """(rows, columns) of tokens in a stage."""
         rows, columns = grid_of(as_pair(self.img_size), as_pair(self.patch_size))
         return -(-rows // (1 << stage)), -(-columns // (1 << stage))  # halved and rounded up, time after time
-
-
-# Maps (B, C, H, W) go from part to part, as views of tokens in a grid (B, H, W, C), in which their numbers lie.
-
-
-def as_tokens(maps):
-    return maps.transpose(0, 2, 3, 1)
-
-
-def as_maps(tokens):
-    return tokens.transpose(0, 3, 1, 2)
 
 
 SwinEmbedCache = cache_type("SwinEmbedCache", "patch_embed norm shape")
@@ -174,39 +153,13 @@ class SwinBlock(Module):
         return as_maps(dx + self.norm1.backward(da, cache.norm1))
 
 
-class PatchMerging(Chain):
+class PatchMerging(OnMaps, Chain):
     """Feature maps (B, D, H, W) of four neighbours normalised and projected to one: (B, 2D, ⌈H/2⌉, ⌈W/2⌉)."""
 
     def __init__(self, dim):
         self.merge = Operation(F.merge_patches)                                # (B, ⌈H/2⌉, ⌈W/2⌉, 4D)
         self.norm = LayerNorm(4 * dim, 1e-5)
         self.reduction = Linear(4 * dim, 2 * dim, bias=False)
-
-    def forward(self, maps, ctx=None):
-        y, cache = super().forward(as_tokens(maps), ctx)
-        return as_maps(y), cache
-
-    def backward(self, dmaps, cache):
-        return as_maps(super().backward(as_tokens(dmaps), cache))
-
-
-class MapNorm(LayerNorm):
-    """A layer norm over the channels of feature maps (B, C, H, W), at each place."""
-
-    def forward(self, maps, ctx=None):
-        y, cache = super().forward(as_tokens(maps), ctx)
-        return as_maps(y), cache
-
-    def backward(self, dmaps, cache):
-        return as_maps(super().backward(as_tokens(dmaps), cache))
-
-
-class SwinStage(Module):
-    """The blocks that work at one size, and what merges the patches in front of them; only gives them timm's names."""
-
-    def __init__(self, downsample, blocks):
-        self.downsample = downsample
-        self.blocks = blocks
 
 
 class SwinTrunk(Trunk):
@@ -225,13 +178,8 @@ class SwinTrunk(Trunk):
                 )
                 for j in range(depth)
             ]  # fmt: skip
-            self.layers.append(SwinStage(PatchMerging(dim // 2) if i else None, blocks))
+            self.layers.append(Stage(downsample=PatchMerging(dim // 2) if i else None, blocks=blocks))
             before += depth
-
-    def parts(self):
-        stages = enumerate(self.layers)
-        inside = [(f"layers.{i}.{name}", part) for i, stage in stages for name, part in stage.children()]
-        return [("patch_embed", self.patch_embed), *inside]
 
 
 @register("swin", SwinConfig)
@@ -242,17 +190,7 @@ class Swin(ConvNet):
     Layers give feature maps (B, C, H, W); the head reads their mean over all positions, normalised.
     """
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
-        self.trunk = SwinTrunk(config)
-        self.trunk.transparent = True
-        self.norm = MapNorm(config.out_chans, config.norm_eps)
-        self.pool = MapPool()
-        self.head = fc_head(config.out_chans, config.num_classes)
-        self.materialize(seed, dtype, device, precision)
-
-    def parts(self):
-        return [*self.trunk.parts(), ("norm", self.norm), ("pool", self.pool), ("head", self.head)]
+    trunk_type = SwinTrunk
 
 
 def name_imagenet(name, embed_dim, depths, num_heads):
