@@ -8,17 +8,9 @@ from strategies import redrawn
 from tinyvit import functional as F
 from tinyvit import nn
 from tinyvit.models.architecture import Architecture
-from tinyvit.nn.head import MapPool
+from tinyvit.nn.chain import Operation
 
 SHAPE, CLASSES = (3, 5, 4), 4
-
-
-class Gelu(nn.Module):
-    def forward(self, x, ctx=None):
-        return F.gelu(x)
-
-    def backward(self, dy, cache):
-        return F.gelu_backward(dy, cache)
 
 
 class Normed(Architecture):
@@ -26,7 +18,8 @@ class Normed(Architecture):
         self.config = SimpleNamespace(img_size=SHAPE[1:], in_chans=SHAPE[0], num_classes=CLASSES)
         self.norm1 = nn.BatchNorm2d(SHAPE[0])
         self.norm2 = nn.BatchNorm2d(SHAPE[0], eps=1e-3, momentum=0.3)
-        self.gelu, self.pool, self.fc = Gelu(), MapPool(), nn.Linear(SHAPE[0], CLASSES)
+        self.gelu, self.pool = Operation(F.gelu), Operation(F.global_avg_pool2d)
+        self.fc = nn.Linear(SHAPE[0], CLASSES)
         redrawn(self.materialize(dtype=dtype), seed, std=1)
 
     def parts(self):

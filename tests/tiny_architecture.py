@@ -13,7 +13,7 @@ from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.models import register, variant
 from tinyvit.models.architecture import Architecture
 from tinyvit.nn.block import Mlp
-from tinyvit.nn.head import MeanPool, linear_head
+from tinyvit.nn.head import linear_head, token_pool
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import LearnedPositions
 from tinyvit.validation import Count, PositiveInt, validate
@@ -119,7 +119,7 @@ class Tiny(Architecture):
         self.config = config
         self.stem = Stem(config)
         self.floors = [Layer(config.width) for _ in range(config.layers)]
-        self.pool = MeanPool(self.num_prefix_tokens)
+        self.pool = token_pool("avg", self.num_prefix_tokens)
         self.readout = linear_head(config.width, config.num_classes)
         self.materialize(seed, dtype, device, precision)
 
@@ -130,10 +130,6 @@ class Tiny(Architecture):
     @property
     def depth(self):
         return len(self.floors)
-
-    def parts(self):
-        floors = [(f"floors.{i}", floor) for i, floor in enumerate(self.floors)]
-        return [("stem", self.stem), *floors, ("pool", self.pool), ("readout", self.readout)]
 
 
 variant("tiny_8", "tiny", img_size=8)

@@ -20,8 +20,9 @@ class Architecture(Module):
 
     An architecture is made as `Name(config, seed=0, dtype="float32", device="cpu", precision=None)`, keeps its
     configuration as `config` (a frozen dataclass with at least img_size and in_chans, and num_classes where it has
-    classes), and ends its `__init__` with `self.materialize(seed, dtype, device, precision)`. It must define
-    `parts()`; everything else has a default here. Caches mirror the modules: the cache of `block.attn` is `cache.attn`.
+    classes), and ends its `__init__` with `self.materialize(seed, dtype, device, precision)`. All else has a default
+    here; it defines `parts()` where they aren't its sub-modules. Caches mirror the modules: the cache of `block.attn`
+    is `cache.attn`.
 
     num_prefix_tokens   tokens in front of those of the grid: class, distillation and register tokens
     first_token         what the first of them is called
@@ -44,10 +45,11 @@ class Architecture(Module):
     def parts(self):
         """[(name, module), …] in the order of the forward; each takes what the one before gives.
 
+        By default these are the sub-modules, in the order of their definition.
         The first makes tokens or feature maps of the images, then come the layers, as many as `depth`, then what reads
         them, last the head. Freezing, layer-wise learning rates, features by layer and probing go by this list.
         """
-        raise TypeError(f"{type(self).__name__} has no parts")
+        return [*self.children()]
 
     def towers(self):
         """[(a sample as it comes in, parts), …]: the parts, and further chains of parts where a model has any."""

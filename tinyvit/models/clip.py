@@ -11,13 +11,15 @@ import numpy as np
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.models.architecture import Architecture, as_input
+from tinyvit.models.architecture import Architecture, image_shape
 from tinyvit.models.registry import register, variant
 from tinyvit.models.text_tower import TextTower, projection
+from tinyvit.models.vit import Embed
 from tinyvit.models.vit_config import MAX_BLOCKS, Activation
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
-from tinyvit.nn.head import TokenPool
+from tinyvit.nn.chain import TransparentChain
+from tinyvit.nn.head import token_pool
 from tinyvit.nn.layers import LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
@@ -94,41 +96,18 @@ class ClipConfig:
         return 0
 
 
-ClipEmbedCache = cache_type("ClipEmbedCache", "patch_embed cls_token positions norm_pre")
-
-
-class ClipEmbed(Module):
-    """Images (B, C, H, W) into tokens (B, 1+N, D): patches without a bias, class token, positions, and a layer norm."""
-
-    transparent = True
+class ClipEmbed(Embed):
+    """Images (B, C, H, W) into tokens (B, 1+N, D): patches without a bias, class token, positions, and a layer norm in
+    the place of a ViT's dropout."""
 
     def __init__(self, config):
-        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.image_shape, self.any_size = image_shape(config), False
         dim = config.embed_dim
         self.cls_token = Parameter((1, 1, dim), init.normal(dim**-0.5), decay=False)
         self.positions = LearnedPositions(config.grid, dim)
         self.positions.pos_embed.init = init.normal(dim**-0.5)
         self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, dim, bias=False)
-        self.norm_pre = LayerNorm(dim, config.norm_eps)
-
-    @property
-    def image_layer(self):
-        return self.patch_embed.image_layer
-
-    def forward(self, images, ctx=None):
-        images = as_input(images, self.image_shape, self.storage.compute_dtype)
-        x, c_patch = self.patch_embed(images, ctx)                             # (B, N, D)
-        x, c_token = F.prepend_token(x, self.cls_token.value)                  # (B, 1+N, D)
-        x, c_positions = self.positions(x, ctx)
-        x, c_norm = self.norm_pre(x, ctx)
-        return x, ClipEmbedCache(c_patch, c_token, c_positions, c_norm)
-
-    def backward(self, dx, cache):
-        dx = self.norm_pre.backward(dx, cache.norm_pre)
-        dx = self.positions.backward(dx, cache.positions)
-        with self.gradients() as into:
-            dx, _ = F.prepend_token_backward(dx, cache.cls_token, into=into)
-        return self.patch_embed.backward(dx, cache.patch_embed)
+        self.pos_drop = TransparentChain(norm_pre=LayerNorm(dim, config.norm_eps))
 
 
 class ImageTower(Module):
@@ -141,7 +120,7 @@ class ImageTower(Module):
             Block(dim, config.num_heads, int(dim * config.mlp_ratio), activation=config.activation,
                   norm_eps=config.norm_eps) for _ in range(config.depth)
         ]  # fmt: skip
-        self.pool = TokenPool()
+        self.pool = token_pool("token")
         self.norm = LayerNorm(dim, config.norm_eps)
         self.proj = projection(dim, config.projection_dim)
 

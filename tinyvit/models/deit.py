@@ -13,6 +13,7 @@ from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import Embed, ViT, ViTCache
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
+from tinyvit.nn.chain import Operation
 from tinyvit.nn.head import linear_head
 from tinyvit.nn.layers import Identity
 from tinyvit.nn.module import Module
@@ -85,16 +86,6 @@ class DeiTEmbed(Embed):
         return self.patch_embed.backward(dx, cache.patch_embed)
 
 
-class TwoTokenPool(Module):
-    """Reads class and distillation token: (B, 2+R+N, D) to (B, 2D), side by side."""
-
-    def forward(self, tokens, ctx=None):
-        return F.first_tokens(tokens, HEADS)
-
-    def backward(self, dfeatures, cache):
-        return F.first_tokens_backward(dfeatures, cache)
-
-
 TwoHeadsCache = cache_type("TwoHeadsCache", "head head_dist")
 
 
@@ -139,17 +130,13 @@ class DeiT(ViT):
 
     def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
         super().__init__(config, device="meta")
-        self.pool = TwoTokenPool()
+        self.pool = Operation(F.first_tokens, HEADS)                          # (B, 2+R+N, D) to (B, 2D)
         self.head = TwoHeads(config.embed_dim, config.num_classes) if config.num_classes else Identity()
         self.materialize(seed, dtype, device, precision)
 
     @property
     def num_prefix_tokens(self):
         return HEADS + self.config.num_registers
-
-    @property
-    def pooling(self):
-        return "token"
 
     def logits_by_head(self, images, ctx=None):
         """((B, K) of the class token, (B, K) of the distillation token), and the cache.

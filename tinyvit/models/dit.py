@@ -243,10 +243,6 @@ class DiT(Architecture):
     def grid(self):
         return self.config.grid
 
-    def parts(self):
-        blocks = [(f"blocks.{i}", block) for i, block in enumerate(self.blocks)]
-        return [("embed", self.embed), *blocks, ("final_layer", self.final_layer)]
-
     def caches_of_parts(self, cache):
         return cache.embed, *cache.blocks, cache.final_layer
 

@@ -14,7 +14,8 @@ from tinyvit.models.vit_config import MAX_BLOCKS
 from tinyvit.models.vivit import TubeletEmbed, ViViTConfig, image_state, positions_of
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
-from tinyvit.nn.head import MeanPool, TokenPool, linear_head
+from tinyvit.nn.chain import Chain
+from tinyvit.nn.head import linear_head, token_pool
 from tinyvit.nn.layers import Dropout, LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import cache_type
@@ -116,9 +117,9 @@ class Frames(Module):
         self.count = config.video_grid[0]
         is_token = config.global_pool == "token"
         self.norm = LayerNorm(config.embed_dim, config.norm_eps)
-        self.pool = TokenPool() if is_token else MeanPool(0)
+        self.pool = token_pool(config.global_pool, 0)
         self.time_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False) if is_token else None
-        self.time = TimePositions(positions_of(config, (self.count, 1, 1), int(is_token)))
+        self.time = Chain(positions=positions_of(config, (self.count, 1, 1), int(is_token)))  # time.pos_embed
         self.pos_drop = Dropout(config.drop_rate)
 
     def forward(self, x, ctx=None):
@@ -143,19 +144,6 @@ class Frames(Module):
         return F.split_frames_backward(dx, cache.split)
 
 
-class TimePositions(Module):
-    """Only names the positions in time, `time.pos_embed`."""
-
-    def __init__(self, positions):
-        self.positions = positions
-
-    def forward(self, x, ctx=None):
-        return self.positions(x, ctx)
-
-    def backward(self, dx, cache):
-        return self.positions.backward(dx, cache)
-
-
 @register("factorised_vivit", FactorisedViViTConfig)
 class FactorisedViViT(Architecture):
     """Model 2 of the paper: a spatial transformer reads each frame index by itself, as a ViT reads an image, and a
@@ -172,7 +160,7 @@ class FactorisedViViT(Architecture):
         self.frames = Frames(config)
         self.temporal_blocks = [Block(**own) for own in options[config.depth :]]
         self.temporal_norm = LayerNorm(config.embed_dim, config.norm_eps)
-        self.pool = TokenPool() if config.global_pool == "token" else MeanPool(0)
+        self.pool = token_pool(config.global_pool, 0)
         self.head = linear_head(config.embed_dim, config.num_classes)
         self.materialize(seed, dtype, device, precision)
 
@@ -191,12 +179,6 @@ class FactorisedViViT(Architecture):
     @property
     def depth(self):
         return len(self.blocks) + 1 + len(self.temporal_blocks)  # between them, what the spatial transformer gives
-
-    def parts(self):
-        spatial = [(f"blocks.{i}", block) for i, block in enumerate(self.blocks)]
-        temporal = [(f"temporal_blocks.{i}", block) for i, block in enumerate(self.temporal_blocks)]
-        return [("embed", self.embed), *spatial, ("frames", self.frames), *temporal,
-                ("temporal_norm", self.temporal_norm), ("pool", self.pool), ("head", self.head)]  # fmt: skip
 
     def state_from(self, source, how="central"):
         """The weights of a ViT for images of this size as those of the spatial transformer, with its filters inflated

@@ -17,7 +17,7 @@ from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
 from tinyvit.nn.context import Context
-from tinyvit.nn.head import MeanPool, MlpHead, TokenPool, linear_head
+from tinyvit.nn.head import MlpHead, linear_head, token_pool
 from tinyvit.nn.layers import Dropout, Identity, LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
@@ -157,7 +157,7 @@ class ViT(Architecture):
         self.config = config
         self.embed = self.embedding(config)
         self.encode = Encode(config, self.num_prefix_tokens)
-        self.pool = TokenPool() if config.global_pool == "token" else MeanPool(self.num_prefix_tokens)
+        self.pool = token_pool(config.global_pool, self.num_prefix_tokens)
         self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(
             config.embed_dim, config.head_hidden, config.num_classes
         )
@@ -173,7 +173,7 @@ class ViT(Architecture):
 
     @property
     def pooling(self):
-        return "token" if isinstance(self.pool, TokenPool) else "mean"
+        return "token" if self.config.global_pool == "token" else "mean"
 
     @property
     def depth(self):

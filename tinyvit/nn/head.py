@@ -4,40 +4,15 @@ from tinyvit import functional as F
 from tinyvit.nn import init
 from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.layers import Identity, Linear
-from tinyvit.nn.module import Module
 
 
-class TokenPool(Module):
-    """Reads the first token, which is the class token: (B, N+1, D) to (B, D)."""
+def token_pool(global_pool, prefix=1):
+    """Tokens (B, prefix+N, D) to one vector (B, D), as an operation.
 
-    def forward(self, tokens, ctx=None):
-        return F.pool_token(tokens)
-
-    def backward(self, dfeatures, cache):
-        return F.pool_token_backward(dfeatures, cache)
-
-
-class MeanPool(Module):
-    """Averages the tokens of the grid, without the `prefix` tokens before them: (B, prefix+N, D) to (B, D)."""
-
-    def __init__(self, prefix=1):
-        self.prefix = prefix
-
-    def forward(self, tokens, ctx=None):
-        return F.pool_mean(tokens, self.prefix)
-
-    def backward(self, dfeatures, cache):
-        return F.pool_mean_backward(dfeatures, cache)
-
-
-class MapPool(Module):
-    """Averages feature maps (B, C, H, W) over all positions: (B, C)."""
-
-    def forward(self, maps, ctx=None):
-        return F.global_avg_pool2d(maps)
-
-    def backward(self, dfeatures, cache):
-        return F.global_avg_pool2d_backward(dfeatures, cache)
+    global_pool   "token" reads the first, which is the class token; "avg" averages those of the grid, without the
+                  `prefix` tokens before them
+    """
+    return Operation(F.pool_token) if global_pool == "token" else Operation(F.pool_mean, prefix)
 
 
 class MlpHead(Chain):
