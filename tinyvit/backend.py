@@ -218,7 +218,7 @@ class Scope(NamedTuple):
 
     products   "tf32" where the factors of float32 products are rounded to 10 bits of mantissa; sums stay float32, and
                other dtypes and NumPy are not affected
-    owner      the `Compute` that set this, if one did
+    owner      the `nn.Storage` that set this, if one did
     """
 
     products: str = "float32"

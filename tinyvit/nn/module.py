@@ -35,7 +35,7 @@ class Module:
     frozen = False  # whether a training step leaves its buffers as they are
     image_layer = None  # the layer that reads the images: in a training step its input has no gradient
     path = ""
-    _scope = nullcontext  # of a module on a GPU: the scope of its storage's `Compute`
+    _scope = nullcontext  # of a module on a GPU: its storage's `compute_scope`
 
     def forward(self, x, ctx=None):
         raise TypeError(f"{type(self).__name__} has no forward")
@@ -167,7 +167,7 @@ class Module:
             if "_scope" in vars(module):
                 del module._scope, module.backward
             if device != "cpu":
-                module._scope, module.backward = storage.compute.scope, partial(backward_in_scope, module)
+                module._scope, module.backward = storage.compute_scope, partial(backward_in_scope, module)
 
     def to(self, dtype=None, device=None, precision=None):
         """Move the model to another dtype, device or precision, in place; gradients are dropped. Returns the module.
@@ -235,7 +235,7 @@ class Module:
 
     def new_gradients(self):
         """A second, zeroed gradient buffer, for `gradients_into`."""
-        return self.storage.grads.new()
+        return self.storage.zeros()
 
     def gradients_into(self, buffer):
         """`with model.gradients_into(model.new_gradients()):` sends this thread's gradients to a buffer."""

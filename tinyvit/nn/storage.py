@@ -38,7 +38,7 @@ class Storage:
 
     precision   what is computed in, a `Precision`; by default in the dtype
     grads       the flat gradients, a `GradientBuffers`
-    compute     the device and precision to compute in, a `Compute`
+    rounded     all parameters in a compute dtype that isn't theirs, or None as long as nobody has needed them
     walk        the last `Walk` through the model, or None
     """
 
@@ -54,7 +54,7 @@ class Storage:
             size += -(-parameter.size // step) * step
         self.size = size
         self.data = self.zeros()
-        self.grads, self.compute = GradientBuffers(self), Compute(self)
+        self.grads, self.rounded = GradientBuffers(self), None
         self.made, self.segmented, self.walk = {}, (None, None), None
 
     def zeros(self):
@@ -81,8 +81,32 @@ class Storage:
         return self.grads.current()
 
     def compute_scope(self):
-        """`with storage.compute_scope():` computes on its device and in its precision; see `Compute.scope`."""
-        return self.compute.scope()
+        """`with storage.compute_scope():` computes on its device and in its precision, as every call of the model does.
+
+        Inside itself it does nothing, and nor does it on a CPU, which has one device and no other precision. Parameters
+        are rounded where it begins: a training step, which changes them, has its own scope.
+        """
+        return NOTHING if self.device == "cpu" or scope().owner is self else self._enter_scope()
+
+    @contextmanager
+    def _enter_scope(self):
+        with current(self.device), scoped(products=self.precision.products, owner=self):
+            self.round()
+            yield
+
+    def round(self):
+        """Round all parameters to the compute dtype, if that is another than theirs."""
+        if self.precision.is_low:
+            if self.rounded is None:
+                self.rounded = library(self.device).empty(self.size, self.compute_dtype)
+            cast(self.data, self.compute_dtype, out=self.rounded)
+
+    def matrices(self):
+        """All parameters as a flat array in a compute dtype that isn't theirs."""
+        if scope().owner is not self:
+            with current(self.device):
+                self.round()
+        return self.rounded
 
     def on_device(self):
         """Inside this, arrays are made and kernels started where the parameters are."""
@@ -96,7 +120,7 @@ class Storage:
         array, views = self.made.get(id(flat), (None, None))
         if array is flat:  # held here, so that no other array can have its id
             return views
-        own = self.data, self.compute.rounded, self.grads.own, *self.grads.kept
+        own = self.data, self.rounded, self.grads.own, *self.grads.kept
         if not any(flat is array for array in own):
             return {}
         _, views = self.made[id(flat)] = flat, {}
@@ -145,7 +169,7 @@ class Storage:
         return found
 
     def __getstate__(self):
-        return vars(self) | {"made": {}, "walk": None}  # a copied view would be an array of its own
+        return vars(self) | {"made": {}, "walk": None, "rounded": None}  # a copied view would be an array of its own
 
     def __setstate__(self, state):
         vars(self).update(state)
@@ -164,14 +188,10 @@ class GradientBuffers:
     def __init__(self, storage):
         self.storage, self.own, self.kept, self.lock = storage, None, [], threading.RLock()
 
-    def new(self):
-        """A zeroed array for `into`."""
-        return self.storage.zeros()
-
     def take(self, count):
         """The model's own array and `count` − 1 others, which are kept for the next time."""
         while len(self.kept) < count - 1:
-            self.kept.append(self.new())
+            self.kept.append(self.storage.zeros())
         return [self._own(), *self.kept[: count - 1]]
 
     def current(self):
@@ -182,7 +202,7 @@ class GradientBuffers:
     def _own(self):
         with self.lock:
             if self.own is None:
-                self.own = self.new()
+                self.own = self.storage.zeros()
         return self.own
 
     def adding(self):
@@ -235,44 +255,3 @@ class Adding:
 
     def __exit__(self, kind, *error):
         self.turn.__exit__(kind, *error)
-
-
-class Compute:
-    """The compute side of a storage: its device and precision, and its matrices in that precision.
-
-    On a CPU, which has one device and no other precision, none of this does anything.
-    """
-
-    def __init__(self, storage):
-        self.storage, self.rounded = storage, None
-
-    def scope(self):
-        """The context manager in which every call of the model runs; inside itself it does nothing.
-
-        After changing parameters inside it, call `round` before the next forward; a training step has its own scope.
-        """
-        return NOTHING if self.storage.device == "cpu" or scope().owner is self else self._enter()
-
-    @contextmanager
-    def _enter(self):
-        with current(self.storage.device), scoped(products=self.storage.precision.products, owner=self):
-            self.round()
-            yield
-
-    def round(self):
-        """Round all parameters to the compute dtype, if that is another than theirs."""
-        storage = self.storage
-        if storage.precision.is_low:
-            if self.rounded is None:
-                self.rounded = library(storage.device).empty(storage.size, storage.compute_dtype)
-            cast(storage.data, storage.compute_dtype, out=self.rounded)
-
-    def matrices(self):
-        """All parameters as a flat array in a compute dtype that isn't theirs."""
-        if scope().owner is not self:
-            with current(self.storage.device):
-                self.round()
-        return self.rounded
-
-    def __getstate__(self):
-        return {"storage": self.storage, "rounded": None}

@@ -113,7 +113,7 @@ class Parameter(Variable):
     def value(self):
         if self.storage is None or not (self.is_matrix and self.storage.precision.is_low):
             return self.data
-        return self.view(self.storage.compute.matrices())
+        return self.view(self.storage.matrices())
 
     @property
     def grad(self):
