@@ -115,13 +115,11 @@ class Tiny(Architecture):
 
     num_prefix_tokens = 2
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
+    def assemble(self, config):
         self.stem = Stem(config)
         self.floors = [Layer(config.width) for _ in range(config.layers)]
         self.pool = token_pool("avg", self.num_prefix_tokens)
         self.readout = linear_head(config.width, config.num_classes)
-        self.materialize(seed, dtype, device, precision)
 
     @property
     def grid(self):

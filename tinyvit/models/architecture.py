@@ -18,11 +18,11 @@ HEADLESS = "the model has no head (num_classes is 0): it gives features"
 class Architecture(Module):
     """A model that reads images (B, C, H, W) and goes through `parts()`.
 
-    An architecture is made as `Name(config, seed=0, dtype="float32", device="cpu", precision=None)`, keeps its
-    configuration as `config` (a frozen dataclass with at least img_size and in_chans, and num_classes where it has
-    classes), and ends its `__init__` with `self.materialize(seed, dtype, device, precision)`. All else has a default
-    here; it defines `parts()` where they aren't its sub-modules. Caches mirror the modules: the cache of `block.attn`
-    is `cache.attn`.
+    An architecture sets its sub-modules in `assemble(config)`, and defines `parts()` where these aren't its parts; all
+    else has a default here. Caches mirror the modules: the cache of `block.attn` is `cache.attn`.
+
+    config              a frozen dataclass with at least img_size and in_chans, and num_classes where it has classes
+    seed, …, precision  as for `Module.materialize`; the device "meta" declares parameters without giving them memory
 
     num_prefix_tokens   tokens in front of those of the grid: class, distillation and register tokens
     first_token         what the first of them is called
@@ -41,6 +41,11 @@ class Architecture(Module):
     preprocessing = None
     why_no_classes = None
     task = "classification"
+
+    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
+        self.config = config
+        self.assemble(config)
+        self.materialize(seed, dtype, device, precision)
 
     def parts(self):
         """[(name, module), …] in the order of the forward; each takes what the one before gives.

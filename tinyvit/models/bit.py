@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyvit import functional as F
-from tinyvit.functional.patches import as_pair
-from tinyvit.models.architecture import as_input
+from tinyvit.models.architecture import as_input, image_shape
 from tinyvit.models.convnet import ConvNet, ConvNetConfig, Stage, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth, ResidualBlock
@@ -90,8 +89,10 @@ class PadForPool(Module):
 class BiTStem(Chain):
     """Images into feature maps: a convolution; norm and ReLU if they follow one; a max pooling if large."""
 
+    image_part = "conv"
+
     def __init__(self, config):
-        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.image_shape = image_shape(config)
         large = config.stem == "conv7"
         kernel, stride = (7, 2) if large else (3, 1)
         self.conv = conv(config, config.in_chans, config.width, kernel, stride)
@@ -101,10 +102,6 @@ class BiTStem(Chain):
         if large:
             self.pad = PadForPool(config.padding == "same")
             self.pool = Operation(F.max_pool2d, 3, 2)
-
-    @property
-    def image_layer(self):
-        return self.conv
 
     def forward(self, images, ctx=None):
         return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)

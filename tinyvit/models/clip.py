@@ -145,12 +145,10 @@ class Clip(Architecture):
     pooling, task = "token", "clip"
     why_no_classes = "a CLIP tells images apart by texts and has no head for classes"
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
+    def assemble(self, config):
         self.visual = ImageTower(config)
         self.text = TextTower(config)
         self.logit_scale = Parameter((), init.constant(np.array(FIRST_LOGIT_SCALE)))
-        self.materialize(seed, dtype, device, precision)
 
     @property
     def grid(self):

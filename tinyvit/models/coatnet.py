@@ -8,7 +8,7 @@ from typing import Literal
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.architecture import as_input
+from tinyvit.models.architecture import as_input, image_shape
 from tinyvit.models.convnet import ConvNet, ConvNetConfig, MapNorm, Stage, Trunk, as_maps, as_tokens
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
@@ -89,16 +89,14 @@ class CoAtNetConfig(ConvNetConfig):
 class CoAtNetStem(Chain):
     """Images (B, C, H, W) into feature maps: a convolution of 3×3, batch norm, GELU, and another one."""
 
+    image_part = "conv1"
+
     def __init__(self, config):
-        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.image_shape = image_shape(config)
         self.conv1 = Conv2d(config.in_chans, config.stem_width, 3, config.stem_stride, bias=True)
         self.norm1 = BatchNorm2d(config.stem_width)
         self.act = Operation(F.gelu)
         self.conv2 = Conv2d(config.stem_width, config.stem_width, 3, bias=True)
-
-    @property
-    def image_layer(self):
-        return self.conv1
 
     def forward(self, images, ctx=None):
         x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)

@@ -40,6 +40,8 @@ class Trunk(Module):
     is in it.
     """
 
+    image_part = "stem"
+
     def parts(self):
         """[(name, module), …]: `stem` and the blocks `stages.0.blocks.0`, …"""
         parts = []
@@ -62,12 +64,11 @@ class Stage(Chain):
 class ConvNet(Architecture):
     """An architecture whose layers are the blocks of its `trunk`, a `trunk_type`. Its other modules read them."""
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config, self.trunk = config, self.trunk_type(config)
+    def assemble(self, config):
+        self.trunk = self.trunk_type(config)
         self.trunk.transparent = True
         for name, part in self.last_parts(config).items():
             setattr(self, name, part)
-        self.materialize(seed, dtype, device, precision)
 
     def last_parts(self, config):
         """The modules that read the last feature maps, by name: a norm, the mean over all positions, and the head."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
-from tinyvit.functional.patches import grid_of
 from tinyvit.models.architecture import as_input, require_classes
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import Embed, ViT, ViTCache
@@ -69,7 +68,7 @@ class DeiTEmbed(Embed):
         x, c_patch = self.patch_embed(images, ctx)                             # (B, N, D)
         x, c_dist = F.prepend_token(x, self.dist_token.value) if self.dist_token else (x, None)
         x, c_cls = F.prepend_token(x, self.cls_token.value)                    # (B, 2+N, D)
-        x, c_positions = self.positions(x, ctx, grid=grid_of(images.shape[2:], self.patch_embed.patch_size))
+        x, c_positions = self.positions(x, ctx, grid=self.grid_of(images))
         x, c_registers = F.insert_tokens(x, self.reg_token.value, self.num_read) if self.reg_token else (x, None)
         x, c_drop = self.pos_drop(x, ctx)                                      # (B, 2+R+N, D)
         return x, DeiTEmbedCache(c_patch, c_dist, c_cls, c_positions, c_registers, c_drop)
@@ -128,11 +127,10 @@ class DeiT(ViT):
 
     embedding, readers = DeiTEmbed, "class and distillation token have"
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        super().__init__(config, device="meta")
+    def assemble(self, config):
+        super().assemble(config)
         self.pool = Operation(F.first_tokens, HEADS)                          # (B, 2+R+N, D) to (B, 2D)
         self.head = TwoHeads(config.embed_dim, config.num_classes) if config.num_classes else Identity()
-        self.materialize(seed, dtype, device, precision)
 
     @property
     def num_prefix_tokens(self):

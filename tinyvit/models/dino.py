@@ -76,6 +76,8 @@ class DinoNetwork(Module):
     The backbone sees the views of one size at a time, the head all at once. Derived in notebooks/16.
     """
 
+    image_part = "backbone"
+
     def __init__(self, config, prototypes, hidden, bottleneck):
         self.backbone = build(config, device="meta")
         self.head = DinoHead(config.embed_dim, prototypes, hidden, bottleneck)
@@ -114,6 +116,8 @@ class Dino(Module):
     What is evaluated, exported and fine-tuned is the teacher's backbone.
     """
 
+    image_part = "student"
+
     def __init__(self, config, prototypes, hidden, bottleneck, centring=True, centre_momentum=0.9, seed=0,
                  dtype="float32", device="cpu", precision=None):  # fmt: skip
         self.student = DinoNetwork(config, prototypes, hidden, bottleneck)
@@ -123,10 +127,6 @@ class Dino(Module):
         self.materialize(seed, dtype, device, precision)
         for parameter in self.teacher.parameters():
             parameter.trainable = False
-
-    @property
-    def image_layer(self):
-        return self.student.backbone.image_layer
 
     def pairs(self):
         """(the teacher's parameter, the student's) for every one that they have."""

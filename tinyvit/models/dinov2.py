@@ -91,10 +91,9 @@ class Dinov2(ViT):
 
     embedding = Dinov2Embed
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        super().__init__(config, device="meta")
+    def assemble(self, config):
+        super().assemble(config)
         self.encode.blocks = [ScaledBlock(config, **options) for options in block_options(config, config.depth)]
-        self.materialize(seed, dtype, device, precision)
 
     @property
     def num_prefix_tokens(self):

@@ -9,7 +9,7 @@ from typing import Annotated
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.models.architecture import Architecture, as_input
+from tinyvit.models.architecture import Architecture, as_input, image_shape
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import MAX_BLOCKS
 from tinyvit.nn import init
@@ -138,19 +138,15 @@ class DiTEmbed(Module):
     that was made without label dropout, which has no such class, the condition is then the time alone.
     """
 
-    transparent = True
+    transparent, image_part = True, "x_embedder"
 
     def __init__(self, config):
         dim = config.embed_dim
-        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.image_shape = image_shape(config)
         self.x_embedder = PatchEmbed(config.patch_size, config.in_chans, dim)
         self.t_embedder = TimestepEmbedder(dim)
         self.y_embedder = LabelEmbedder(config.num_classes, dim, config.label_dropout)
         self.positions = FixedPositions(config.grid, F.sincos_2d(config.grid, dim, prefix=0), prefix=0)
-
-    @property
-    def image_layer(self):
-        return self.x_embedder.image_layer
 
     def forward(self, images, ctx=None, t=None, labels=None):
         xp = array_module(images)
@@ -229,15 +225,13 @@ class DiT(Architecture):
     num_prefix_tokens, first_token, readers = 1, "condition", "condition has"
     why_no_classes = "a DiT generates images and is not a classifier"
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
+    def assemble(self, config):
         self.embed = DiTEmbed(config)
         mlp_hidden = int(config.embed_dim * config.mlp_ratio)
         self.blocks = [
             DiTBlock(config.embed_dim, config.num_heads, mlp_hidden, config.norm_eps) for _ in range(config.depth)
         ]
         self.final_layer = FinalLayer(config)
-        self.materialize(seed, dtype, device, precision)
 
     @property
     def grid(self):

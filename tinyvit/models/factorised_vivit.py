@@ -9,9 +9,9 @@ from typing import Annotated
 from tinyvit import functional as F
 from tinyvit.models.architecture import Architecture, as_input, image_shape
 from tinyvit.models.registry import register, variant
-from tinyvit.models.vit import block_options
+from tinyvit.models.vit import block_options, make_positions
 from tinyvit.models.vit_config import MAX_BLOCKS
-from tinyvit.models.vivit import TubeletEmbed, ViViTConfig, image_state, positions_of
+from tinyvit.models.vivit import TubeletEmbed, ViViTConfig, image_state
 from tinyvit.nn import init
 from tinyvit.nn.block import Block
 from tinyvit.nn.chain import Chain
@@ -46,20 +46,16 @@ class FrameEmbed(Module):
     """Videos (B, C, T, H, W) into tokens (B, t·n, D) of t frame indices, each as an `Embed` has those of an image: its
     h·w tubelets, with a class token in front if that is what is read, and positions that are the same for all."""
 
-    transparent = True
+    transparent, image_part = True, "patch_embed"
 
     def __init__(self, config):
         t, *plane = config.video_grid
         self.image_shape, self.count = image_shape(config), t
         is_token = config.global_pool == "token"
         self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False) if is_token else None
-        self.positions = positions_of(config, (1, *plane), int(is_token))
+        self.positions = make_positions(config, int(is_token), (1, *plane))
         self.patch_embed = TubeletEmbed(config)
         self.pos_drop = Dropout(config.drop_rate)
-
-    @property
-    def image_layer(self):
-        return self.patch_embed.image_layer
 
     def forward(self, videos, ctx=None):
         videos = as_input(videos, self.image_shape, self.storage.compute_dtype)
@@ -119,7 +115,7 @@ class Frames(Module):
         self.norm = LayerNorm(config.embed_dim, config.norm_eps)
         self.pool = token_pool(config.global_pool, 0)
         self.time_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False) if is_token else None
-        self.time = Chain(positions=positions_of(config, (self.count, 1, 1), int(is_token)))  # time.pos_embed
+        self.time = Chain(positions=make_positions(config, int(is_token), (self.count, 1, 1)))  # time.pos_embed
         self.pos_drop = Dropout(config.drop_rate)
 
     def forward(self, x, ctx=None):
@@ -152,8 +148,7 @@ class FactorisedViViT(Architecture):
     Attention costs t·(h·w)² + t² pairs in the place of (t·h·w)². The spatial part has the names of a ViT.
     """
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
+    def assemble(self, config):
         options = block_options(config, config.depth + config.temporal_depth)
         self.embed = FrameEmbed(config)
         self.blocks = [FrameBlock(config.video_grid[0], **own) for own in options[: config.depth]]
@@ -162,7 +157,6 @@ class FactorisedViViT(Architecture):
         self.temporal_norm = LayerNorm(config.embed_dim, config.norm_eps)
         self.pool = token_pool(config.global_pool, 0)
         self.head = linear_head(config.embed_dim, config.num_classes)
-        self.materialize(seed, dtype, device, precision)
 
     @property
     def num_prefix_tokens(self):

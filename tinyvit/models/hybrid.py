@@ -63,6 +63,8 @@ class HybridConfig(ViTConfig):
 class HybridPatches(Chain):
     """Images (B, C, H, W) through the stem, and its feature maps cut into patches and projected: (B, N, D)."""
 
+    image_part = "backbone"
+
     def __init__(self, config):
         stem = config.stem
         self.patch_size = as_pair(config.patch_size)
@@ -70,10 +72,6 @@ class HybridPatches(Chain):
         height, width = self.patch_size
         self.patch_embed = PatchEmbed((height // stem.stride, width // stem.stride), stem.out_chans, config.embed_dim)
         self.patch_embed.transparent = True
-
-    @property
-    def image_layer(self):
-        return self.backbone.stem.image_layer
 
 
 class HybridEmbed(Embed):

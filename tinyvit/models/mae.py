@@ -70,16 +70,14 @@ class MaskedAutoencoder(Module):
     order: (B, N−n, C·P·Q), the numbers of a patch as `patchify` has them. Derived in notebooks/15.
     """
 
+    image_part = "encoder"
+
     def __init__(self, config, decoder_dim, decoder_depth, decoder_heads, seed=0, dtype="float32", device="cpu",
                  precision=None):  # fmt: skip
         self.encoder = build(config, device="meta")
         height, width = as_pair(config.patch_size)
         self.decoder = Decoder(config, decoder_dim, decoder_depth, decoder_heads, config.in_chans * height * width)
         self.materialize(seed, dtype, device, precision)
-
-    @property
-    def image_layer(self):
-        return self.encoder.image_layer
 
     def forward(self, images, order, visible, ctx=None):
         tokens, c_embed = self.encoder.embed(images, ctx)                                   # (B, 1+N, D)

@@ -25,15 +25,13 @@ class MaskedPatches(Module):
     """Images (B, C, H, W) to guesses (B, n, K) of the patches at `where` (B, n), with a mask token in place of the
     embedded patches where `mask` (B, N) is true. Derived in notebooks/15."""
 
+    image_part = "encoder"
+
     def __init__(self, config, outputs, seed=0, dtype="float32", device="cpu", precision=None):
         self.encoder = build(config, device="meta")
         self.mask_token = Parameter((1, 1, config.embed_dim), init.normal(MASK_TOKEN_STD), decay=False)
         self.head = Linear(config.embed_dim, outputs)
         self.materialize(seed, dtype, device, precision)
-
-    @property
-    def image_layer(self):
-        return self.encoder.image_layer
 
     def forward(self, images, mask, where, ctx=None):
         embed = self.encoder.embed

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.functional.patches import as_pair
-from tinyvit.models.architecture import as_input
+from tinyvit.models.architecture import as_input, image_shape
 from tinyvit.models.convnet import ConvNet, ConvNetConfig, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
@@ -67,19 +66,15 @@ STEMS = {"conv3": StemShape(3, 1, 1), "conv4": StemShape(4, 2, 2), "conv7": Stem
 class ResNetStem(Chain):
     """Images (B, C, H, W) into feature maps: a convolution, batch norm, ReLU, and after one of 7×7 a max pooling."""
 
-    transparent = True
+    transparent, image_part = True, "conv1"
 
     def __init__(self, config):
-        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.image_shape = image_shape(config)
         kernel, conv_stride, stride = STEMS[config.stem]
         self.conv1 = Conv2d(config.in_chans, config.width, kernel, conv_stride)
         self.bn1 = BatchNorm2d(config.width)
         self.relu = Operation(F.relu)
         self.pool = Operation(F.max_pool2d, 3, 2, 1) if stride > conv_stride else None
-
-    @property
-    def image_layer(self):
-        return self.conv1
 
     def forward(self, images, ctx=None):
         return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from tinyvit import functional as F
 from tinyvit.backend import device_of
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.models.architecture import as_input
+from tinyvit.models.architecture import as_input, image_shape
 from tinyvit.models.convnet import ConvNet, ConvNetConfig, OnMaps, Stage, Trunk, as_maps, as_tokens
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth
-from tinyvit.nn.block import Mlp
+from tinyvit.nn.block import Block
 from tinyvit.nn.chain import Chain, Operation
-from tinyvit.nn.layers import DropPath, LayerNorm, Linear
-from tinyvit.nn.module import Module
+from tinyvit.nn.layers import LayerNorm, Linear
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.relative_attention import RelativeAttention
 from tinyvit.nn.tree import cache_type
@@ -80,7 +79,7 @@ class SwinEmbed(PatchEmbed):
 
     def __init__(self, config):
         super().__init__(config.patch_size, config.in_chans, config.embed_dim)
-        self.image_shape = (config.in_chans, *as_pair(config.img_size))
+        self.image_shape = image_shape(config)
         self.norm = LayerNorm(config.embed_dim, 1e-5)
 
     def forward(self, images, ctx=None):
@@ -95,24 +94,19 @@ class SwinEmbed(PatchEmbed):
         return super().backward(dtokens, cache.patch_embed)
 
 
-SwinBlockCache = cache_type("SwinBlockCache", "norm1 cut attn join drop_path1 norm2 mlp drop_path2")
+WindowAttentionCache = cache_type("WindowAttentionCache", "cut qkv split bias windows heads merge proj join")
 
 
-class SwinBlock(Module):
-    """x′ = x + Attention(LayerNorm(x)) in each window, y = x′ + MLP(LayerNorm(x′)). Eq. 3. Derived in notebooks/13.
+class WindowAttention(RelativeAttention):
+    """Attention of the tokens (B, H, W, D) of a grid in each of its windows.
 
-    x and y are feature maps (B, D, H, W). In a `shifted` block the grid is rolled by half a window first, and masks
-    keep apart what that brings together; not where a single window covers the grid's height or width.
+    Where it is `shifted` the grid is rolled by half a window first, and masks keep apart what that brings together; not
+    where a single window covers the grid's height or width. Section 3.2. Derived in notebooks/13.
     """
 
-    def __init__(self, dim, num_heads, window, shifted, mlp_hidden, *, qkv_bias, norm_eps, drop_path):
+    def __init__(self, dim, num_heads, window, shifted, qkv_bias=True):
+        super().__init__(dim, dim, num_heads, (window, window), qkv_bias)
         self.window, self.shifted = window, shifted
-        self.norm1 = LayerNorm(dim, norm_eps)
-        self.attn = RelativeAttention(dim, dim, num_heads, (window, window), qkv_bias)
-        self.drop_path1 = DropPath(drop_path)
-        self.norm2 = LayerNorm(dim, norm_eps)
-        self.mlp = Mlp(dim, mlp_hidden)
-        self.drop_path2 = DropPath(drop_path)
 
     def windows_of(self, sides):
         """(side of a window, shift) for a grid of these sides."""
@@ -121,36 +115,30 @@ class SwinBlock(Module):
             return smallest, 0
         return self.window, self.window // 2 if self.shifted else 0
 
-    def masks(self, sides, window, shift, device):
-        dtype = self.attn.relative_position_bias_table.value.real.dtype
-        return F.window_masks(sides, (window, window), shift, device, dtype.name)
-
-    def forward(self, maps, ctx=None):
-        x = as_tokens(maps)                                                    # (B, H, W, D)
-        sides = x.shape[1:3]
+    def forward(self, x, ctx=None):
+        sides, masks = x.shape[1:3], None
         window, shift = self.windows_of(sides)
-        a, c_norm1 = self.norm1(x, ctx)
-        a, c_cut = F.to_windows(a, window, shift)                              # (B·windows, window², D)
-        masks = self.masks(sides, window, shift, device_of(a)) if shift else None
-        a, c_attn = self.attn(a, ctx, grid=(window, window), masks=masks)
-        a, c_join = F.from_windows(a, sides, window, shift)                    # (B, H, W, D)
-        a, c_drop1 = self.drop_path1(a, ctx)
-        x = x + a
-        m, c_norm2 = self.norm2(x, ctx)
-        m, c_mlp = self.mlp(m, ctx)
-        m, c_drop2 = self.drop_path2(m, ctx)
-        return as_maps(x + m), SwinBlockCache(c_norm1, c_cut, c_attn, c_join, c_drop1, c_norm2, c_mlp, c_drop2)
+        if shift:
+            dtype = self.relative_position_bias_table.value.real.dtype.name
+            masks = F.window_masks(sides, (window, window), shift, device_of(x), dtype)
+        x, c_cut = F.to_windows(x, window, shift)                              # (B·windows, window², D)
+        y, cache = super().forward(x, ctx, grid=(window, window), masks=masks)
+        y, c_join = F.from_windows(y, sides, window, shift)                    # (B, H, W, D)
+        return y, WindowAttentionCache(c_cut, *cache, c_join)
 
-    def backward(self, dmaps, cache):
-        dy = as_tokens(dmaps)
-        dm = self.drop_path2.backward(dy, cache.drop_path2)
-        dm = self.mlp.backward(dm, cache.mlp)
-        dx = dy + self.norm2.backward(dm, cache.norm2)
-        da = self.drop_path1.backward(dx, cache.drop_path1)
-        da = F.from_windows_backward(da, cache.join)
-        da = self.attn.backward(da, cache.attn)
-        da = F.to_windows_backward(da, cache.cut)
-        return as_maps(dx + self.norm1.backward(da, cache.norm1))
+    def backward(self, dy, cache):
+        dy = F.from_windows_backward(dy, cache.join)
+        dx = super().backward(dy, cache)
+        return F.to_windows_backward(dx, cache.cut)
+
+
+class SwinBlock(OnMaps, Block):
+    """x′ = x + Attention(LayerNorm(x)), y = x′ + MLP(LayerNorm(x′)): a `Block` of feature maps (B, D, H, W), in which
+    attention is that of windows. Eq. 3."""
+
+    def __init__(self, dim, num_heads, window, shifted, mlp_hidden, **options):
+        super().__init__(dim, num_heads, mlp_hidden, **options)
+        self.attn = WindowAttention(dim, num_heads, window, shifted, options["qkv_bias"])
 
 
 class PatchMerging(OnMaps, Chain):
@@ -164,6 +152,8 @@ class PatchMerging(OnMaps, Chain):
 
 class SwinTrunk(Trunk):
     """Images into feature maps: `patch_embed`, the blocks `layers.0.blocks.0`, …, `layers.1.downsample`, …"""
+
+    image_part = "patch_embed"
 
     def __init__(self, config):
         self.patch_embed = SwinEmbed(config)

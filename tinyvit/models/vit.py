@@ -10,8 +10,8 @@ from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.backend import device_of
 from tinyvit.functional.interpolation import matrix_on
-from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.models.architecture import Architecture, as_input
+from tinyvit.functional.patches import grid_of
+from tinyvit.models.architecture import Architecture, as_input, image_shape
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
@@ -35,27 +35,25 @@ class Embed(Module):
     Derived in notebooks/01.
     """
 
-    transparent = True
+    transparent, image_part = True, "patch_embed"
     num_read = 1  # tokens that a head reads: the class token
 
     def __init__(self, config):
-        self.image_shape = (config.in_chans, *as_pair(config.img_size))
-        self.any_size = config.dynamic_img_size
+        self.image_shape, self.any_size = image_shape(config), config.dynamic_img_size
         self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False)
         self.positions = make_positions(config, self.num_read)
         self.patch_embed = PatchEmbed(config.patch_size, config.in_chans, config.embed_dim)
         self.pos_drop = Dropout(config.drop_rate)
 
-    @property
-    def image_layer(self):
-        return self.patch_embed.image_layer
+    def grid_of(self, images):
+        """(rows, columns) of the patches of these images; None for those that the positions were made for."""
+        return grid_of(images.shape[2:], self.patch_embed.patch_size)
 
     def forward(self, images, ctx=None):
         images = as_input(images, self.image_shape, self.storage.compute_dtype, self.any_size)  # patches check sides
         tokens, c_patch = self.patch_embed(images, ctx)                        # (B, N, D)
         tokens, c_token = F.prepend_token(tokens, self.cls_token.value)        # (B, N+1, D)
-        grid = grid_of(images.shape[2:], self.patch_embed.patch_size)
-        tokens, c_positions = self.positions(tokens, ctx, grid=grid)
+        tokens, c_positions = self.positions(tokens, ctx, grid=self.grid_of(images))
         tokens, c_drop = self.pos_drop(tokens, ctx)
         return tokens, EmbedCache(c_patch, c_token, c_positions, c_drop)
 
@@ -112,15 +110,20 @@ def block_options(config, depth):
     return [options | {"drop_path": config.drop_path_rate * i / max(1, depth - 1)} for i in range(depth)]
 
 
-def make_positions(config, prefix):
-    """The module that adds positions of the configured kind to `prefix` tokens and those of the patches."""
-    grid, dim, method = config.grid, config.embed_dim, config.resize_positions
-    if config.positions in ("rope", "none"):
+def make_positions(config, prefix, grid=None):
+    """The module that adds positions of the configured kind to `prefix` tokens and those of a grid.
+
+    grid   by default that of the patches, (rows, columns), or of the tubelets of a video, (t, rows, columns): all rows
+           of the first frames come first, as in a grid (t · rows, columns)
+    """
+    kind, dim, method = config.positions, config.embed_dim, config.resize_positions
+    if kind in ("rope", "none"):
         return Identity()  # "rope" rotates queries and keys inside the attention
-    if config.positions in ("learned", "learned_2d"):
-        return (LearnedPositions if config.positions == "learned" else GridPositions)(grid, dim, method, prefix)
-    sincos = F.sincos_1d if config.positions == "sincos_1d" else F.sincos_2d
-    return FixedPositions(grid, sincos(grid, dim, prefix), method, prefix)
+    grid = grid or getattr(config, "video_grid", config.grid)
+    plane = prod(grid[:-1]), grid[-1]
+    if kind in ("learned", "learned_2d"):
+        return (LearnedPositions if kind == "learned" else GridPositions)(plane, dim, method, prefix)
+    return FixedPositions(plane, getattr(F, kind)(grid, dim, prefix), method, prefix)
 
 
 class ViTCache(cache_type("ViTCache", "embed encode pool head")):
@@ -153,15 +156,13 @@ class ViT(Architecture):
     num_prefix_tokens, first_token, readers = 1, "class token", "class token has"
     embedding = Embed
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
-        self.config = config
+    def assemble(self, config):
         self.embed = self.embedding(config)
         self.encode = Encode(config, self.num_prefix_tokens)
         self.pool = token_pool(config.global_pool, self.num_prefix_tokens)
         self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(
             config.embed_dim, config.head_hidden, config.num_classes
         )
-        self.materialize(seed, dtype, device, precision)
 
     @property
     def blocks(self):
@@ -180,7 +181,7 @@ class ViT(Architecture):
         return len(self.blocks)
 
     def grid_of(self, images):
-        return grid_of(images.shape[2:], self.embed.patch_embed.patch_size)
+        return self.embed.grid_of(images)
 
     def parts(self):
         blocks = [(f"blocks.{i}", block) for i, block in enumerate(self.blocks)]

@@ -12,16 +12,11 @@ from tinyvit import functional as F
 from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
 from tinyvit.functional.tubelets import tubelet_grid
-from tinyvit.models.architecture import Architecture, as_input, image_shape
+from tinyvit.models.architecture import Architecture
 from tinyvit.models.registry import register, variant
-from tinyvit.models.vit import Embed, EmbedCache, ViT
+from tinyvit.models.vit import Embed, ViT
 from tinyvit.models.vit_config import ViTConfig
-from tinyvit.nn import init
-from tinyvit.nn.layers import Dropout, Identity
-from tinyvit.nn.module import Module
-from tinyvit.nn.patch_embed import PatchEmbedCache, PatchProjection
-from tinyvit.nn.positions import FixedPositions, LearnedPositions
-from tinyvit.nn.variables import Parameter
+from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache, PatchProjection
 from tinyvit.validation import PositiveInt
 
 
@@ -56,7 +51,7 @@ class ViViTConfig(ViTConfig):
         return self.frames // self.tubelet_frames, *self.grid
 
 
-class TubeletEmbed(Module):
+class TubeletEmbed(PatchEmbed):
     """Cuts videos (B, C, T, H, W) into tubelets and projects each to a token: (B, t·h·w, D).
 
     This is a 3-D convolution whose stride equals its kernel size, with a weight of that shape, (D, C, S, P, Q). Section
@@ -66,10 +61,6 @@ class TubeletEmbed(Module):
     def __init__(self, config):
         self.tubelet = config.tubelet
         self.proj = PatchProjection((config.embed_dim, config.in_chans, *self.tubelet))
-
-    @property
-    def image_layer(self):
-        return self.proj
 
     def forward(self, videos, ctx=None):
         tubelets, c_tubelets = F.tubelets(videos, self.tubelet)           # (B, t·h·w, C·S·P·Q)
@@ -85,29 +76,11 @@ class VideoEmbed(Embed):
     """Videos (B, C, T, H, W) into tokens (B, 1+t·h·w, D): tubelets, class token in front, positions."""
 
     def __init__(self, config):
-        self.image_shape, self.any_size = image_shape(config), False
-        self.cls_token = Parameter((1, 1, config.embed_dim), init.zeros, decay=False)
-        self.positions = positions_of(config, config.video_grid, ViT.num_prefix_tokens)
+        super().__init__(config)
         self.patch_embed = TubeletEmbed(config)
-        self.pos_drop = Dropout(config.drop_rate)
 
-    def forward(self, videos, ctx=None):
-        videos = as_input(videos, self.image_shape, self.storage.compute_dtype)
-        tokens, c_patch = self.patch_embed(videos, ctx)                        # (B, t·h·w, D)
-        tokens, c_token = F.prepend_token(tokens, self.cls_token.value)        # (B, 1+t·h·w, D)
-        tokens, c_positions = self.positions(tokens, ctx)
-        tokens, c_drop = self.pos_drop(tokens, ctx)
-        return tokens, EmbedCache(c_patch, c_token, c_positions, c_drop)
-
-
-def positions_of(config, grid, prefix):
-    """The module that adds positions of the configured kind to `prefix` tokens and those of a grid (t, h, w)."""
-    t, rows, columns = grid
-    if config.positions == "none":
-        return Identity()
-    if config.positions == "learned":  # in the order of the tokens: the rows of the first frames come first
-        return LearnedPositions((t * rows, columns), config.embed_dim, prefix=prefix)
-    return FixedPositions((t * rows, columns), F.sincos_3d(grid, config.embed_dim, prefix), prefix=prefix)
+    def grid_of(self, videos):
+        return None
 
 
 @register("vivit", ViViTConfig)
@@ -122,9 +95,6 @@ class ViViT(ViT):
     embedding = VideoEmbed
     grid = None  # of (rows, columns); its tokens have three axes, config.video_grid
     at_img_size = Architecture.at_img_size
-
-    def grid_of(self, images):
-        return None
 
     def state_from(self, source, how="central"):
         """The weights of a ViT for images of this size, inflated, and for all else this model's own. Section 3.4.

@@ -26,6 +26,10 @@ class Conv2d(Module):
         self.stride, self.groups = stride, groups
         self.padding = (kernel_size - 1) // 2 if padding is None else padding
 
+    @property
+    def image_layer(self):
+        return self
+
     def forward(self, x, ctx=None):
         bias = self.bias.value if self.bias else None
         return F.conv2d(x, self.weight.value, bias, self.stride, self.padding, self.groups)

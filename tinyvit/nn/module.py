@@ -33,7 +33,7 @@ class Module:
     transparent = False
     mixes_samples = False  # whether, in training, what it gives for a sample depends on the others of the batch
     frozen = False  # whether a training step leaves its buffers as they are
-    image_layer = None  # the layer that reads the images: in a training step its input has no gradient
+    image_part = None  # the name of the sub-module that reads the images, if one does
     path = ""
     _scope = nullcontext  # of a module on a GPU: its storage's `compute_scope`
 
@@ -217,6 +217,11 @@ class Module:
         if walk is None or walk.root is not self or not walk.is_current():
             walk = storage.walk = Walk(self)
         return walk
+
+    @property
+    def image_layer(self):
+        """The layer that reads the images, whose input has no gradient in a training step; None if none does."""
+        return getattr(self, self.image_part).image_layer if self.image_part else None
 
     # -- gradients ---------------------------------------------------------------------------------------------
 

@@ -19,13 +19,11 @@ class PatchEmbed(Module):
     Dosovitskiy et al. 2021, section 3.1. Derived in notebooks/01.
     """
 
+    image_part = "proj"
+
     def __init__(self, patch_size, in_chans, embed_dim, bias=True):
         self.patch_size = as_pair(patch_size)
         self.proj = PatchProjection((embed_dim, in_chans, *self.patch_size), bias)
-
-    @property
-    def image_layer(self):
-        return self.proj
 
     def forward(self, images, ctx=None):
         patches, c_patches = F.patchify(images, self.patch_size)          # (B, N, C·P·Q)
@@ -45,6 +43,10 @@ class PatchProjection(Module):
         embed_dim, fan_in = shape[0], prod(shape[1:])
         self.weight = Parameter(shape, init.lecun_normal(fan_in))
         self.bias = Parameter((embed_dim,), init.zeros) if bias else None
+
+    @property
+    def image_layer(self):
+        return self
 
     def forward(self, patches, ctx=None):
         weight = self.weight.value
