@@ -23,7 +23,7 @@ from tinyvit import exercises, gradcheck
 from tinyvit import functional as F
 from tinyvit.models import SwinConfig, build
 from tinyvit.models.summary import summarize
-from tinyvit.models.swin import SwinBlock
+from tinyvit.models.swin import SwinBlock, WindowAttention
 from tinyvit.training import train
 from tinyvit.training.config import AugmentConfig, OptimConfig, TrainConfig
 from tinyvit.training.trained import load_data, load_trained
@@ -195,28 +195,18 @@ plt.show()
 # %% [markdown]
 # ## The block
 #
-# What remains is a ViT's block (notebook 04) with windows in between. With $w$ for cutting and $w^{-1}$ for putting
-# back,
+# What remains is a ViT's block (notebook 04), whose attention is now that of windows. With $w$ for cutting and $w^{-1}$
+# for putting back,
 #
-# $$\begin{aligned}
-# a &= \mathrm{Attn}(w(\mathrm{LN}\,x)) \\
-# x' &= x + w^{-1}(a) \\
-# y &= x' + \mathrm{MLP}(\mathrm{LN}\,x')
-# \end{aligned} \tag{SwinBlock.forward}$$
+# $$y = w^{-1}(\mathrm{Attn}(w(x))) \tag{WindowAttention.forward}$$
 #
 # and, from the bottom up, with $f'[dy]$ for a layer's backward,
 #
-# $$\begin{aligned}
-# dm &= \mathrm{MLP}'[dy] \\
-# dx' &= dy + \mathrm{LN}'[dm] \\
-# da &= \mathrm{Attn}'[w(dx')] \\
-# dn &= w^{-1}(da) \\
-# dx &= dx' + \mathrm{LN}'[dn]
-# \end{aligned} \tag{SwinBlock.backward}$$
+# $$dx = w^{-1}(\mathrm{Attn}'[w(dy)]) \tag{WindowAttention.backward}$$
 
 # %%
-print(inspect.getsource(SwinBlock.forward))
-print(inspect.getsource(SwinBlock.backward))
+print(inspect.getsource(WindowAttention.forward))
+print(inspect.getsource(WindowAttention.backward))
 
 # %%
 small = SwinConfig(img_size=12, patch_size=2, in_chans=1, num_classes=3, embed_dim=4, depths=(2, 2), num_heads=(1, 2),

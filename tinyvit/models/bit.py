@@ -107,7 +107,7 @@ class BiTStem(Chain):
         return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
-PreActivationCache = cache_type("PreActivationCache", "norm1 relu1 branch downsample")
+PreActivationCache = cache_type("PreActivation", "norm1 relu1 branch downsample")
 
 
 class PreActivationBlock(Module):

@@ -125,7 +125,7 @@ class ImageTower(Module):
         self.proj = projection(dim, config.projection_dim)
 
 
-PairsCache = cache_type("PairsCache", "visual text image_norm text_norm all_images all_texts logits")
+PairsCache = cache_type("Pairs", "visual text image_norm text_norm all_images all_texts logits")
 
 
 @register("clip", ClipConfig)

@@ -112,7 +112,7 @@ def require_no_larger(sides, largest):
 
 
 # `shape` is that of the tokens that attention read, (B, n, D).
-RelativeBlockCache = cache_type("RelativeBlockCache", "shortcut norm1 pool shape attn drop_path1 norm2 mlp drop_path2")
+RelativeBlockCache = cache_type("RelativeBlock", "shortcut norm1 pool shape attn drop_path1 norm2 mlp drop_path2")
 
 
 class RelativeBlock(Module):

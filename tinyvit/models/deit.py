@@ -41,7 +41,7 @@ class DeiTConfig(ViTConfig):
             )
 
 
-DeiTEmbedCache = cache_type("DeiTEmbedCache", "patch_embed dist_token cls_token positions reg_token pos_drop")
+DeiTEmbedCache = cache_type("DeiTEmbed", "patch_embed dist_token cls_token positions reg_token pos_drop")
 
 
 def learned_tokens(count, dim):
@@ -85,7 +85,7 @@ class DeiTEmbed(Embed):
         return self.patch_embed.backward(dx, cache.patch_embed)
 
 
-TwoHeadsCache = cache_type("TwoHeadsCache", "head head_dist")
+TwoHeadsCache = cache_type("TwoHeads", "head head_dist")
 
 
 class TwoHeads(Module):

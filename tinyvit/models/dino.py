@@ -22,7 +22,7 @@ from tinyvit.nn.variables import Buffer, Parameter
 STD = 0.02  # initial standard deviation of the head's first three layers
 
 
-NormalisedLinearCache = cache_type("NormalisedLinearCache", "normalise linear")
+NormalisedLinearCache = cache_type("NormalisedLinear", "normalise linear")
 
 
 class NormalisedLinear(Module):
@@ -67,7 +67,7 @@ class DinoHead(Chain):
 
 
 # `backbone` and `views` have an entry for each size of crops: the cache, and how many views there are.
-DinoNetworkCache = cache_type("DinoNetworkCache", "backbone views head")
+DinoNetworkCache = cache_type("DinoNetwork", "backbone views head")
 
 
 class DinoNetwork(Module):

@@ -127,7 +127,7 @@ class LabelEmbedder(Module):
         self.embedding_table.backward(dy, cache)
 
 
-DiTEmbedCache = cache_type("DiTEmbedCache", "x_embedder positions t_embedder y_embedder")
+DiTEmbedCache = cache_type("DiTEmbed", "x_embedder positions t_embedder y_embedder")
 
 
 class DiTEmbed(Module):
@@ -179,7 +179,7 @@ class DiTEmbed(Module):
         return values
 
 
-FinalLayerCache = cache_type("FinalLayerCache", "adaLN_modulation norm_final modulate linear unpatchify")
+FinalLayerCache = cache_type("FinalLayer", "adaLN_modulation norm_final modulate linear unpatchify")
 
 
 class FinalLayer(Module):
@@ -210,7 +210,7 @@ class FinalLayer(Module):
         return join(dc, self.norm_final.backward(dx, cache.norm_final))
 
 
-DiTCache = cache_type("DiTCache", "embed blocks final_layer")
+DiTCache = cache_type("DiT", "embed blocks final_layer")
 
 
 @register("dit", DiTConfig)

@@ -39,7 +39,7 @@ def frame_context(ctx, frames):
     return replace(ctx, key=replace(ctx.key, sample=ctx.key.sample * frames))
 
 
-FrameEmbedCache = cache_type("FrameEmbedCache", "patch_embed split cls_token positions pos_drop join")
+FrameEmbedCache = cache_type("FrameEmbed", "patch_embed split cls_token positions pos_drop join")
 
 
 class FrameEmbed(Module):
@@ -78,7 +78,7 @@ class FrameEmbed(Module):
         return self.patch_embed.backward(dx, cache.patch_embed)
 
 
-FrameBlockCache = cache_type("FrameBlockCache", "split norm1 attn drop_path1 norm2 mlp drop_path2 join")
+FrameBlockCache = cache_type("FrameBlock", "split norm1 attn drop_path1 norm2 mlp drop_path2 join")
 
 
 class FrameBlock(Block):
@@ -100,7 +100,7 @@ class FrameBlock(Block):
         return F.split_frames_backward(dx, cache.split)
 
 
-FramesCache = cache_type("FramesCache", "split norm pool join time_token positions pos_drop")
+FramesCache = cache_type("Frames", "split norm pool join time_token positions pos_drop")
 
 
 class Frames(Module):

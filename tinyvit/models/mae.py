@@ -20,7 +20,7 @@ from tinyvit.nn.variables import Parameter
 MASK_TOKEN_STD = 0.02  # initial standard deviation
 
 
-DecoderCache = cache_type("DecoderCache", "embed place positions blocks norm take pred")
+DecoderCache = cache_type("Decoder", "embed place positions blocks norm take pred")
 
 
 class Decoder(Module):
@@ -60,7 +60,7 @@ class Decoder(Module):
         return self.embed.backward(dx, cache.embed)
 
 
-MaskedAutoencoderCache = cache_type("MaskedAutoencoderCache", "embed take encode decoder")
+MaskedAutoencoderCache = cache_type("MaskedAutoencoder", "embed take encode decoder")
 
 
 class MaskedAutoencoder(Module):

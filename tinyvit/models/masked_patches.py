@@ -16,9 +16,7 @@ from tinyvit.nn.variables import Parameter
 MASK_TOKEN_STD = 0.02  # initial standard deviation
 
 
-MaskedPatchesCache = cache_type(
-    "MaskedPatchesCache", "patch_embed mask_token cls_token positions pos_drop encode take head"
-)
+MaskedPatchesCache = cache_type("MaskedPatches", "patch_embed mask_token cls_token positions pos_drop encode take head")
 
 
 class MaskedPatches(Module):

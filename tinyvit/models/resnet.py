@@ -80,7 +80,7 @@ class ResNetStem(Chain):
         return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
-ResidualCache = cache_type("ResidualCache", "branch downsample relu")
+ResidualCache = cache_type("Residual", "branch downsample relu")
 
 
 class ResidualBlock(Module):

@@ -71,7 +71,7 @@ class SwinConfig(ConvNetConfig):
         return -(-rows // (1 << stage)), -(-columns // (1 << stage))  # halved and rounded up, time after time
 
 
-SwinEmbedCache = cache_type("SwinEmbedCache", "patch_embed norm shape")
+SwinEmbedCache = cache_type("SwinEmbed", "patch_embed norm shape")
 
 
 class SwinEmbed(PatchEmbed):
@@ -94,7 +94,7 @@ class SwinEmbed(PatchEmbed):
         return super().backward(dtokens, cache.patch_embed)
 
 
-WindowAttentionCache = cache_type("WindowAttentionCache", "cut qkv split bias windows heads merge proj join")
+WindowAttentionCache = cache_type("WindowAttention", "cut qkv split bias windows heads merge proj join")
 
 
 class WindowAttention(RelativeAttention):

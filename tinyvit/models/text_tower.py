@@ -37,7 +37,7 @@ def causal_mask(count, device="cpu", dtype="float64"):
     return constant(np.triu(np.full((count, count), -np.inf), 1), device, np.dtype(dtype))
 
 
-TextCache = cache_type("TextCache", "token_embed positions blocks take norm proj")
+TextCache = cache_type("Text", "token_embed positions blocks take norm proj")
 
 
 class TextTower(Module):

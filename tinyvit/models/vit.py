@@ -26,7 +26,7 @@ from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
-EmbedCache = cache_type("EmbedCache", "patch_embed cls_token positions pos_drop")
+EmbedCache = cache_type("Embed", "patch_embed cls_token positions pos_drop")
 
 
 class Embed(Module):
@@ -65,7 +65,7 @@ class Embed(Module):
         return self.patch_embed.backward(dtokens, cache.patch_embed)
 
 
-EncodeCache = cache_type("EncodeCache", "blocks norm")
+EncodeCache = cache_type("Encode", "blocks norm")
 
 
 class Encode(Module):
@@ -126,7 +126,7 @@ def make_positions(config, prefix, grid=None):
     return FixedPositions(plane, getattr(F, kind)(grid, dim, prefix), method, prefix)
 
 
-class ViTCache(cache_type("ViTCache", "embed encode pool head")):
+class ViTCache(cache_type("ViT", "embed encode pool head")):
     @property
     def blocks(self):
         """The blocks' caches: `cache.blocks[3].attn.heads.probs` is (B, H, N+1, N+1)."""
@@ -134,7 +134,7 @@ class ViTCache(cache_type("ViTCache", "embed encode pool head")):
 
 
 # Of a forward that saw only some of the patches; `above` has the caches of the parts after `embed`.
-PatchDropoutCache = cache_type("PatchDropoutCache", "embed take above")
+PatchDropoutCache = cache_type("PatchDropout", "embed take above")
 
 
 @register("vit", ViTConfig)

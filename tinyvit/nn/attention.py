@@ -14,7 +14,7 @@ MIN_TILED_TOKENS = 1024
 
 # `rope` is the queries' cache, and the keys' is the same; `heads` is that of the attention that ran, and heads.probs is
 # (B, H, N, N) in each of them.
-SelfAttentionCache = cache_type("SelfAttentionCache", "qkv split rope heads merge proj proj_drop")
+SelfAttentionCache = cache_type("SelfAttention", "qkv split rope heads merge proj proj_drop")
 
 
 class Attention(Module):

@@ -15,7 +15,7 @@ ACTIVATIONS = {
 }
 
 
-MlpCache = cache_type("MlpCache", "fc1 act drop1 fc2 drop2")
+MlpCache = cache_type("Mlp", "fc1 act drop1 fc2 drop2")
 
 
 class Mlp(Module):
@@ -47,7 +47,7 @@ class Mlp(Module):
         return self.fc1.backward(dh, cache.fc1)
 
 
-BlockCache = cache_type("BlockCache", "norm1 attn drop_path1 norm2 mlp drop_path2")
+BlockCache = cache_type("Block", "norm1 attn drop_path1 norm2 mlp drop_path2")
 
 
 class Block(Module):

@@ -22,7 +22,7 @@ class Chain(Module):
         for part in parts.values():
             x, cache = part(x, ctx)
             caches.append(cache)
-        return x, cache_type(f"{type(self).__name__}Cache", tuple(parts))(*caches)
+        return x, cache_type(type(self).__name__, tuple(parts))(*caches)
 
     def backward(self, dy, cache):
         for (_, part), c_part in zip(reversed([*self.children()]), reversed(cache)):

@@ -46,7 +46,7 @@ STANDARDIZE = {
 }
 
 
-StandardizedConvCache = cache_type("StandardizedConvCache", "pad standardize conv")
+StandardizedConvCache = cache_type("StandardizedConv", "pad standardize conv")
 
 
 class StandardizedConv2d(Conv2d):

@@ -30,7 +30,7 @@ class PlainNorm(Module):
         return F.layernorm_backward(dy, cache, into=(False, False))[0]
 
 
-DiTBlockCache = cache_type("DiTBlockCache", "adaLN_modulation norm1 modulate1 attn gate1 norm2 modulate2 mlp gate2")
+DiTBlockCache = cache_type("DiTBlock", "adaLN_modulation norm1 modulate1 attn gate1 norm2 modulate2 mlp gate2")
 
 
 class DiTBlock(Module):

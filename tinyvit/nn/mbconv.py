@@ -16,7 +16,7 @@ def depthwise_init(kernel_size):
     return init.normal((2 / kernel_size**2) ** 0.5)
 
 
-HalvingPoolCache = cache_type("HalvingPoolCache", "pad pool")
+HalvingPoolCache = cache_type("HalvingPool", "pad pool")
 
 
 class HalvingPool(Module):
@@ -41,7 +41,7 @@ class Shortcut(Chain):
         self.expand = Conv2d(in_chans, out_chans, 1, bias=True) if in_chans != out_chans else None
 
 
-SqueezeExciteCache = cache_type("SqueezeExciteCache", "gate scale")
+SqueezeExciteCache = cache_type("SqueezeExcite", "gate scale")
 
 
 class SqueezeExcite(Module):
@@ -69,7 +69,7 @@ class SqueezeExcite(Module):
         return dx + self.gate.backward(dgate, cache.gate)
 
 
-MBConvCache = cache_type("MBConvCache", "shortcut branch")
+MBConvCache = cache_type("MBConv", "shortcut branch")
 
 
 class MBConv(Module):

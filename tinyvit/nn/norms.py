@@ -8,7 +8,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Buffer, Parameter
 
-BatchNormCache = cache_type("BatchNormCache", "norm update")
+BatchNormCache = cache_type("BatchNorm", "norm update")
 
 
 class BatchNorm2d(Module):

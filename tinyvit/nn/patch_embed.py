@@ -9,7 +9,7 @@ from tinyvit.nn.module import Module
 from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
-PatchEmbedCache = cache_type("PatchEmbedCache", "patches proj")
+PatchEmbedCache = cache_type("PatchEmbed", "patches proj")
 
 
 class PatchEmbed(Module):

@@ -15,7 +15,7 @@ from tinyvit.nn.variables import Buffer, Parameter
 POSITION_STD = 0.02  # initial standard deviation of learned positions, as in the paper's code
 
 
-AddedCache = cache_type("AddedCache", "resize add")
+AddedCache = cache_type("Added", "resize add")
 
 
 def add(module, tokens, positions, grid):
@@ -53,7 +53,7 @@ class LearnedPositions(Module):
         return dx
 
 
-GridPositionsLayerCache = cache_type("GridPositionsLayerCache", "grid added")
+GridPositionsLayerCache = cache_type("GridPositionsLayer", "grid added")
 
 
 class GridPositions(Module):

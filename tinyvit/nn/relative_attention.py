@@ -15,7 +15,7 @@ TABLE_STD = 0.02
 
 
 # `windows` is W where masks differ by window, else None; heads.probs is (B, H, n, n), or with masks (B, W·H, n, n).
-RelativeAttentionCache = cache_type("RelativeAttentionCache", "qkv split bias windows heads merge proj")
+RelativeAttentionCache = cache_type("RelativeAttention", "qkv split bias windows heads merge proj")
 
 
 class RelativeAttention(Module):

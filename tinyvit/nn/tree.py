@@ -26,11 +26,11 @@ def tree(node):
 
 @cache
 def cache_type(name, fields):
-    """The NamedTuple for the cache of a module, with a field for each part's cache; it prints as a `tree`.
+    """The NamedTuple for the cache of a module: `nameCache`, with a field for each part's cache. It prints as a `tree`.
 
     fields   names of the parts, in the order of the forward; where one is a number, the field is _0, _1, …
     """
-    kind = namedtuple(name, fields, rename=True)
+    kind = namedtuple(f"{name}Cache", fields, rename=True)
     kind.__repr__ = tree
     return kind
 
