@@ -7,7 +7,6 @@ for all changes, with the same bits. Nothing waits for a GPU. Each change with a
 
 from dataclasses import dataclass
 from functools import reduce
-from operator import itemgetter
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -78,8 +77,8 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32", part=No
     if not mixes:
         return found[0], labels[0]
     # The first of these is as far from the start as its partner is from the end.
-    joined, count = array_module(images).concatenate if len(wanted) > 1 else itemgetter(0), len(labels[0])
-    images, targets = mix(joined(found), joined(labels), len(dataset.classes), augmentation, key)
+    join, count = array_module(images).concatenate, len(labels[0])
+    images, targets = mix(join(found), join(labels), len(dataset.classes), augmentation, key)
     return images[:count], targets[:count]
 
 

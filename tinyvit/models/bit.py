@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinyvit import functional as F
-from tinyvit.models.architecture import as_input, image_shape
-from tinyvit.models.convnet import ConvNet, ConvNetConfig, Stage, Trunk
+from tinyvit.models.architecture import image_shape
+from tinyvit.models.convnet import ConvNet, ConvNetConfig, Stage, Stem, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.models.resnet import Depth, ResidualBlock
 from tinyvit.nn import init
@@ -86,7 +86,7 @@ class PadForPool(Module):
         return F.zero_pad2d_backward(dy, cache)
 
 
-class BiTStem(Chain):
+class BiTStem(Stem):
     """Images into feature maps: a convolution; norm and ReLU if they follow one; a max pooling if large."""
 
     image_part = "conv"
@@ -102,9 +102,6 @@ class BiTStem(Chain):
         if large:
             self.pad = PadForPool(config.padding == "same")
             self.pool = Operation(F.max_pool2d, 3, 2)
-
-    def forward(self, images, ctx=None):
-        return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
 PreActivationCache = cache_type("PreActivation", "norm1 relu1 branch downsample")

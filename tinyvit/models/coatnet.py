@@ -100,15 +100,11 @@ class CoAtNetStem(Chain):
 
     def forward(self, images, ctx=None):
         x = as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True)
-        require_no_larger(x.shape[2:], self.image_shape[1:])
+        (_, rows, columns), (height, width) = self.image_shape, x.shape[2:]
+        if height > rows or width > columns:
+            raise ValueError(f"the relative positions are for images of at most {rows}×{columns} pixels, got "
+                             f"{height}×{width}")  # fmt: skip
         return super().forward(x, ctx)
-
-
-def require_no_larger(sides, largest):
-    if any(side > most for side, most in zip(sides, largest)):
-        (height, width), (rows, columns) = sides, largest
-        raise ValueError(f"the relative positions are for images of at most {rows}×{columns} pixels, got "
-                         f"{height}×{width}")  # fmt: skip
 
 
 # `shape` is that of the tokens that attention read, (B, n, D).

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tinyvit import functional as F
-from tinyvit.models.architecture import Architecture
+from tinyvit.models.architecture import Architecture, as_input
 from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.head import fc_head
 from tinyvit.nn.layers import LayerNorm
@@ -55,6 +55,13 @@ class Trunk(Module):
 
     def backward(self, dx, caches):
         return stack_backward([part for _, part in self.parts()], dx, caches)
+
+
+class Stem(Chain):
+    """Images (B, C, H, W) of any size into feature maps: layers in order."""
+
+    def forward(self, images, ctx=None):
+        return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
 class Stage(Chain):

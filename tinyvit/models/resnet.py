@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from tinyvit import functional as F
-from tinyvit.models.architecture import as_input, image_shape
-from tinyvit.models.convnet import ConvNet, ConvNetConfig, Trunk
+from tinyvit.models.architecture import image_shape
+from tinyvit.models.convnet import ConvNet, ConvNetConfig, Stem, Trunk
 from tinyvit.models.registry import register, variant
 from tinyvit.nn import init
 from tinyvit.nn.chain import Chain, Operation, TransparentChain
@@ -63,7 +63,7 @@ class StemShape(NamedTuple):
 STEMS = {"conv3": StemShape(3, 1, 1), "conv4": StemShape(4, 2, 2), "conv7": StemShape(7, 2, 4)}
 
 
-class ResNetStem(Chain):
+class ResNetStem(Stem):
     """Images (B, C, H, W) into feature maps: a convolution, batch norm, ReLU, and after one of 7×7 a max pooling."""
 
     transparent, image_part = True, "conv1"
@@ -75,9 +75,6 @@ class ResNetStem(Chain):
         self.bn1 = BatchNorm2d(config.width)
         self.relu = Operation(F.relu)
         self.pool = Operation(F.max_pool2d, 3, 2, 1) if stride > conv_stride else None
-
-    def forward(self, images, ctx=None):
-        return super().forward(as_input(images, self.image_shape, self.storage.compute_dtype, any_size=True), ctx)
 
 
 ResidualCache = cache_type("Residual", "branch downsample relu")

@@ -61,9 +61,9 @@ class Module:
 
     def report(self, output, cache, ctx):
         """Report the output to the context's observer; returns the cache if the context keeps caches."""
-        if ctx is not None and ctx.observer is not None:
+        if ctx.observer is not None:
             ctx.observer.value(self.path, output)
-        if ctx is None or ctx.keep_caches:
+        if ctx.keep_caches:
             return cache
         return tuple(buffer_updates(cache)) or None if ctx.training else None
 
