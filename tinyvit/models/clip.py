@@ -111,7 +111,7 @@ class ClipEmbed(Embed):
 
 
 class ImageTower(Module):
-    """The parts of the image tower, which `Clip.parts` puts in their order; it gives them the names `visual.…`."""
+    """The parts of the image tower, in their order; it gives them the names `visual.…`."""
 
     def __init__(self, config):
         dim = config.embed_dim
@@ -146,22 +146,16 @@ class Clip(Architecture):
     why_no_classes = "a CLIP tells images apart by texts and has no head for classes"
 
     def assemble(self, config):
-        self.visual = ImageTower(config)
+        self.grid, self.visual = config.grid, ImageTower(config)
         self.text = TextTower(config)
         self.logit_scale = Parameter((), init.constant(np.array(FIRST_LOGIT_SCALE)))
-
-    @property
-    def grid(self):
-        return self.config.grid
 
     @property
     def depth(self):
         return self.config.depth
 
     def parts(self):
-        v = self.visual
-        blocks = [(f"blocks.{i}", block) for i, block in enumerate(v.blocks)]
-        return [("embed", v.embed), *blocks, ("pool", v.pool), ("norm", v.norm), ("proj", v.proj)]
+        return [*self.visual.children()]
 
     def towers(self):
         return [*super().towers(), (np.zeros((1, self.config.context_length), "int64"), [("text", self.text)])]

@@ -128,13 +128,10 @@ class DeiT(ViT):
     embedding, readers = DeiTEmbed, "class and distillation token have"
 
     def assemble(self, config):
+        self.num_prefix_tokens = HEADS + config.num_registers
         super().assemble(config)
         self.pool = Operation(F.first_tokens, HEADS)                          # (B, 2+R+N, D) to (B, 2D)
         self.head = TwoHeads(config.embed_dim, config.num_classes) if config.num_classes else Identity()
-
-    @property
-    def num_prefix_tokens(self):
-        return HEADS + self.config.num_registers
 
     def logits_by_head(self, images, ctx=None):
         """((B, K) of the class token, (B, K) of the distillation token), and the cache.

@@ -92,12 +92,9 @@ class Dinov2(ViT):
     embedding = Dinov2Embed
 
     def assemble(self, config):
+        self.num_prefix_tokens = 1 + config.num_registers
         super().assemble(config)
         self.encode.blocks = [ScaledBlock(config, **options) for options in block_options(config, config.depth)]
-
-    @property
-    def num_prefix_tokens(self):
-        return 1 + self.config.num_registers
 
 
 def name_published(name, embed_dim, depth, num_heads, swiglu=False):

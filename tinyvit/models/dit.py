@@ -15,17 +15,16 @@ from tinyvit.models.vit_config import MAX_BLOCKS
 from tinyvit.nn import init
 from tinyvit.nn.chain import Chain, Operation
 from tinyvit.nn.dit_block import DiTBlock, PlainNorm, columns, join, split
-from tinyvit.nn.layers import Linear
+from tinyvit.nn.layers import Embedding, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import FixedPositions
 from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import cache_type
-from tinyvit.nn.variables import Parameter
 from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Sides, Width, Within, validate
 
 FREQUENCIES = 256  # cosines and sines of the time
-STD = 0.02         # initial standard deviation of the class vectors and of the layers on the time
+STD = 0.02         # initial standard deviation of the layers on the time
 
 
 @dataclass(frozen=True)
@@ -92,20 +91,6 @@ class TimestepEmbedder(Module):
         self.mlp.backward(dy, cache)
 
 
-class Table(Module):
-    """A vector for each class, and one for none."""
-
-    def __init__(self, rows, dim):
-        self.weight = Parameter((rows, dim), init.normal(STD), decay=False)
-
-    def forward(self, labels, ctx=None):
-        return F.embed_labels(self.weight.value, labels)
-
-    def backward(self, dy, cache):
-        with self.gradients() as into:
-            F.embed_labels_backward(dy, cache, into=into)
-
-
 class LabelEmbedder(Module):
     """Classes (B,) into vectors (B, D); in training a share of them is replaced by the class "none", number K.
 
@@ -114,7 +99,7 @@ class LabelEmbedder(Module):
 
     def __init__(self, num_classes, dim, dropout):
         self.num_classes, self.dropout = num_classes, dropout
-        self.embedding_table = Table(num_classes + (dropout > 0), dim)
+        self.embedding_table = Embedding(num_classes + (dropout > 0), dim, F.embed_labels)
 
     def forward(self, labels, ctx=None):
         if ctx and ctx.training and self.dropout:
@@ -226,16 +211,12 @@ class DiT(Architecture):
     why_no_classes = "a DiT generates images and is not a classifier"
 
     def assemble(self, config):
-        self.embed = DiTEmbed(config)
+        self.grid, self.embed = config.grid, DiTEmbed(config)
         mlp_hidden = int(config.embed_dim * config.mlp_ratio)
         self.blocks = [
             DiTBlock(config.embed_dim, config.num_heads, mlp_hidden, config.norm_eps) for _ in range(config.depth)
         ]
         self.final_layer = FinalLayer(config)
-
-    @property
-    def grid(self):
-        return self.config.grid
 
     def caches_of_parts(self, cache):
         return cache.embed, *cache.blocks, cache.final_layer

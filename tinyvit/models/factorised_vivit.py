@@ -149,6 +149,8 @@ class FactorisedViViT(Architecture):
     """
 
     def assemble(self, config):
+        if config.global_pool == "token":
+            self.num_prefix_tokens, self.first_token, self.pooling = 1, "class token", "token"
         options = block_options(config, config.depth + config.temporal_depth)
         self.embed = FrameEmbed(config)
         self.blocks = [FrameBlock(config.video_grid[0], **own) for own in options[: config.depth]]
@@ -157,18 +159,6 @@ class FactorisedViViT(Architecture):
         self.temporal_norm = LayerNorm(config.embed_dim, config.norm_eps)
         self.pool = token_pool(config.global_pool, 0)
         self.head = linear_head(config.embed_dim, config.num_classes)
-
-    @property
-    def num_prefix_tokens(self):
-        return int(self.config.global_pool == "token")
-
-    @property
-    def first_token(self):
-        return "class token" if self.num_prefix_tokens else Architecture.first_token
-
-    @property
-    def pooling(self):
-        return "token" if self.num_prefix_tokens else "mean"
 
     @property
     def depth(self):

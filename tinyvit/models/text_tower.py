@@ -9,14 +9,13 @@ from tinyvit.backend import constant, device_of
 from tinyvit.nn import init
 from tinyvit.nn.attention import Attention
 from tinyvit.nn.block import Block
-from tinyvit.nn.layers import LayerNorm, Linear
+from tinyvit.nn.layers import Embedding, LayerNorm, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
 
-# Initial standard deviations, as in the paper's code.
-TOKEN_STD, POSITION_STD = 0.02, 0.01
+POSITION_STD = 0.01  # initial standard deviation, as in the paper's code
 
 
 class CausalAttention(Attention):
@@ -84,21 +83,6 @@ class TextTower(Module):
             into = dpositions if dpositions is False else dpositions[:, : dx.shape[1]]
             dx, _ = F.add_positions_backward(dx, cache.positions, into=(into,))
         self.token_embed.backward(dx, cache.token_embed)
-
-
-class Embedding(Module):
-    """A vector for each token: `weight` (V, D). See `functional.embedding`."""
-
-    def __init__(self, count, dim):
-        self.weight = Parameter((count, dim), init.normal(TOKEN_STD), decay=False)
-
-    def forward(self, tokens, ctx=None):
-        return F.embedding(self.weight.value, tokens)
-
-    def backward(self, dx, cache):
-        """Adds to the gradient of the weight; tokens are numbers of words, and have none."""
-        with self.gradients() as into:
-            F.embedding_backward(dx, cache, into=into)
 
 
 def projection(dim, width):

@@ -184,8 +184,7 @@ class ViT(Architecture):
         return self.embed.grid_of(images)
 
     def parts(self):
-        blocks = [(f"blocks.{i}", block) for i, block in enumerate(self.blocks)]
-        return [("embed", self.embed), *blocks, ("norm", self.encode.norm), ("pool", self.pool), ("head", self.head)]
+        return [("embed", self.embed), *self.encode.children(), ("pool", self.pool), ("head", self.head)]
 
     def caches_of_parts(self, cache):
         return cache.embed, *cache.blocks, cache.encode.norm, cache.pool, cache.head

@@ -1,4 +1,4 @@
-"""The smallest layers: Linear, LayerNorm, Dropout, DropPath, Identity, and operations as layers."""
+"""The smallest layers: Linear, LayerNorm, Embedding, Dropout, DropPath and Identity."""
 
 from tinyvit import functional as F
 from tinyvit.nn import init
@@ -41,6 +41,25 @@ class LayerNorm(Module):
         with self.gradients() as into:
             dx, *_ = F.layernorm_backward(dy, cache, into=into)
         return dx
+
+
+class Embedding(Module):
+    """A learned vector for each number, of a token or a class: `weight` (V, D), which starts as N(0, 0.02²).
+
+    lookup   the operation: `functional.embedding` of tokens (B, T), `functional.embed_labels` of labels (B,)
+    """
+
+    def __init__(self, count, dim, lookup=F.embedding):
+        self.weight = Parameter((count, dim), init.normal(0.02), decay=False)
+        self.lookup = lookup
+
+    def forward(self, numbers, ctx=None):
+        return self.lookup(self.weight.value, numbers)
+
+    def backward(self, dy, cache):
+        """Adds to the gradient of the weight; the numbers have none."""
+        with self.gradients() as into:
+            self.lookup.backward(dy, cache, into=into)
 
 
 class Dropout(Module):
