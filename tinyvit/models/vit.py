@@ -5,28 +5,40 @@ Dosovitskiy et al. 2021, "An image is worth 16×16 words: transformers for image
 
 from dataclasses import replace
 from math import prod
+from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.backend import device_of
+from tinyvit.functional.dropout import DropoutCache
 from tinyvit.functional.interpolation import matrix_on
+from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.patches import grid_of
+from tinyvit.functional.tokens import PrependTokenCache, TakeTokensCache
 from tinyvit.models.architecture import Architecture, as_input, image_shape
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
-from tinyvit.nn.block import Block
+from tinyvit.nn.block import Block, BlockCache
 from tinyvit.nn.context import Context
 from tinyvit.nn.head import MlpHead, linear_head, token_pool
 from tinyvit.nn.layers import Dropout, Identity, LayerNorm
 from tinyvit.nn.module import Module
-from tinyvit.nn.patch_embed import PatchEmbed
+from tinyvit.nn.patch_embed import PatchEmbed, PatchEmbedCache
 from tinyvit.nn.positions import FixedPositions, GridPositions, LearnedPositions
+from tinyvit.nn.recompute import RecomputedCache
 from tinyvit.nn.stack import stack, stack_backward
-from tinyvit.nn.tree import cache_type
+from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
-EmbedCache = cache_type("Embed", "patch_embed cls_token positions pos_drop")
+
+class EmbedCache(NamedTuple):
+    patch_embed: PatchEmbedCache
+    cls_token: PrependTokenCache
+    positions: Any
+    pos_drop: DropoutCache
+
+    __repr__ = tree
 
 
 class Embed(Module):
@@ -65,7 +77,11 @@ class Embed(Module):
         return self.patch_embed.backward(dtokens, cache.patch_embed)
 
 
-EncodeCache = cache_type("Encode", "blocks norm")
+class EncodeCache(NamedTuple):
+    blocks: tuple[BlockCache | RecomputedCache, ...]
+    norm: LayerNormCache
+
+    __repr__ = tree
 
 
 class Encode(Module):
@@ -126,15 +142,26 @@ def make_positions(config, prefix, grid=None):
     return FixedPositions(plane, getattr(F, kind)(grid, dim, prefix), method, prefix)
 
 
-class ViTCache(cache_type("ViT", "embed encode pool head")):
+class ViTCache(NamedTuple):
+    embed: EmbedCache
+    encode: EncodeCache
+    pool: Any
+    head: Any
+
+    __repr__ = tree
+
     @property
     def blocks(self):
         """The blocks' caches: `cache.blocks[3].attn.heads.probs` is (B, H, N+1, N+1)."""
         return self.encode.blocks
 
 
-# Of a forward that saw only some of the patches; `above` has the caches of the parts after `embed`.
-PatchDropoutCache = cache_type("PatchDropout", "embed take above")
+class PatchDropoutCache(NamedTuple):
+    """The cache of a forward that saw only some of the patches."""
+
+    embed: EmbedCache
+    take: TakeTokensCache
+    above: tuple[Any, ...]  # of the parts after embed
 
 
 @register("vit", ViTConfig)

@@ -1,20 +1,31 @@
 """Multi-head self-attention."""
 
+from typing import Any, NamedTuple
 
 from tinyvit import functional as F
+from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
+from tinyvit.functional.linear import LinearCache
+from tinyvit.functional.rope import RopeCache
 from tinyvit.nn import init
 from tinyvit.nn.layers import Dropout, Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import cache_type
+from tinyvit.nn.tree import tree
 
 # The number of tokens from which on attention is tiled. Computing the scores again in the backward then takes no longer
 # than moving them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
 MIN_TILED_TOKENS = 1024
 
 
-# `rope` is the queries' cache, and the keys' is the same; `heads` is that of the attention that ran, and heads.probs is
-# (B, H, N, N) in each of them.
-SelfAttentionCache = cache_type("SelfAttention", "qkv split rope heads merge proj proj_drop")
+class SelfAttentionCache(NamedTuple):
+    qkv: LinearCache
+    split: SplitHeadsCache
+    rope: RopeCache | None  # of the queries; the keys' is the same
+    heads: Any              # of the attention that ran: heads.probs is (B, H, N, N) in each of them
+    merge: MergeHeadsCache
+    proj: LinearCache
+    proj_drop: Any
+
+    __repr__ = tree
 
 
 class Attention(Module):

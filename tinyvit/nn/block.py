@@ -1,12 +1,16 @@
 """The MLP and the residual block."""
 
+from typing import Any, NamedTuple
 
 from tinyvit import functional as F
+from tinyvit.functional.dropout import DropoutCache
+from tinyvit.functional.layernorm import LayerNormCache
+from tinyvit.functional.linear import LinearCache
 from tinyvit.nn import init
-from tinyvit.nn.attention import Attention
+from tinyvit.nn.attention import Attention, SelfAttentionCache
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import cache_type
+from tinyvit.nn.tree import tree
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -15,7 +19,14 @@ ACTIVATIONS = {
 }
 
 
-MlpCache = cache_type("Mlp", "fc1 act drop1 fc2 drop2")
+class MlpCache(NamedTuple):
+    fc1: LinearCache
+    act: Any
+    drop1: DropoutCache
+    fc2: LinearCache
+    drop2: DropoutCache
+
+    __repr__ = tree
 
 
 class Mlp(Module):
@@ -47,7 +58,15 @@ class Mlp(Module):
         return self.fc1.backward(dh, cache.fc1)
 
 
-BlockCache = cache_type("Block", "norm1 attn drop_path1 norm2 mlp drop_path2")
+class BlockCache(NamedTuple):
+    norm1: LayerNormCache
+    attn: SelfAttentionCache
+    drop_path1: DropoutCache
+    norm2: LayerNormCache
+    mlp: MlpCache
+    drop_path2: DropoutCache
+
+    __repr__ = tree
 
 
 class Block(Module):

@@ -1,21 +1,33 @@
 """Multi-head self-attention with relative positions, over a whole grid or in windows of it."""
 
+from typing import Any, NamedTuple
 
 from tinyvit import functional as F
 from tinyvit.backend import device_of
+from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
 from tinyvit.functional.interpolation import matrix_on
+from tinyvit.functional.linear import LinearCache
+from tinyvit.functional.relative_bias import RelativeBiasCache
 from tinyvit.functional.sums import sum_first
 from tinyvit.nn import init
 from tinyvit.nn.layers import Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import cache_type
+from tinyvit.nn.tree import tree
 from tinyvit.nn.variables import Parameter
 
 TABLE_STD = 0.02
 
 
-# `windows` is W where masks differ by window, else None; heads.probs is (B, H, n, n), or with masks (B, W·H, n, n).
-RelativeAttentionCache = cache_type("RelativeAttention", "qkv split bias windows heads merge proj")
+class RelativeAttentionCache(NamedTuple):
+    qkv: LinearCache
+    split: SplitHeadsCache
+    bias: RelativeBiasCache
+    windows: int | None  # W, where masks differ by window
+    heads: Any           # of the attention: heads.probs is (B, H, n, n), or with masks (B, W·H, n, n)
+    merge: MergeHeadsCache
+    proj: LinearCache
+
+    __repr__ = tree
 
 
 class RelativeAttention(Module):

@@ -26,7 +26,8 @@ def tree(node):
 
 @cache
 def cache_type(name, fields):
-    """The NamedTuple for the cache of a module: `nameCache`, with a field for each part's cache. It prints as a `tree`.
+    """The NamedTuple `nameCache` for the cache of a module, of whose fields no types need to be told. It prints as a
+    `tree`.
 
     fields   names of the parts, in the order of the forward; where one is a number, the field is _0, _1, …
     """
