@@ -69,7 +69,7 @@ def test_bad_input_is_one_line(refused, run, tmp_path, options, said):
 def test_a_run_of_few_steps_without_label_dropout_has_no_guidance_and_no_more_steps(as_json, refused, trained):
     run = trained("dit-digits", *SMALL, "--model.label-dropout", "0", "--objective.timesteps", "3")
     asked = ("sample", run, "--class", "1", "--count", "1", "--out", "x.npy")
-    assert "guidance 2 needs a model trained with --model.label-dropout" in refused(*asked, "--guidance", "2")
+    assert "guidance 2 needs a model that was trained with label dropout" in refused(*asked, "--guidance", "2")
     assert as_json(*asked)["steps"] == 3
 
 

@@ -42,7 +42,7 @@ def test_a_finished_run_without_its_preprocessing_gets_it_again(succeeds, refuse
 
 def test_without_tensorboardx_no_run_is_begun(refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert re.search(r"tensorboardX: .* install .*\[tensorboard\]", refused("train", "digits", "--tensorboard"))
+    assert re.search(r"tensorboardX, .*; install .*\[tensorboard\]", refused("train", "digits", "--tensorboard"))
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

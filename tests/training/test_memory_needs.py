@@ -70,7 +70,7 @@ print(measured, total, needs.held + CERTAIN_FRACTION * (total - needs.held))
 def test_a_step_needs_about_what_is_predicted_and_never_less_than_the_least(architecture, shape, images, options):
     """At the level of kernels in force: CI runs it at all of them."""
     command = [sys.executable, "-c", MEASURE, json.dumps([architecture, shape, images, options])]
-    # Of a ResNet the least of three: in the first numba compiles, and now and then its threads free memory in an order that
+    # Of a ResNet the least of three: in the first numba compiles, and now and then threads free memory in an order that
     # leaves gaps.
     count = 3 if architecture == "resnet" else 1
     runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(count)]

@@ -122,7 +122,7 @@ def test_data_other_than_before_are_refused_and_the_run_stays(stopped, monkeypat
 
     before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
     monkeypatch.setattr(trainer, "load_split", other)
-    with pytest.raises(ValueError, match="the run began with other images or classes of digits; give --data-dir"):
+    with pytest.raises(ValueError, match="digits holds other training images or classes than those that the run began"):
         resume(stopped)
     assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
 

@@ -113,10 +113,10 @@ def test_states_on_the_way_go_from_noise_to_the_images_and_guesses_are_clipped()
 
 
 @pytest.mark.parametrize("changes, options, message", [
-    ({}, dict(labels=np.array([0, 3])), "expected classes 0 to 2, got 0 to 3"),
+    ({}, dict(labels=np.array([0, 3])), "expected classes from 0 to 2, got 0 to 3"),
     ({}, dict(guidance=-1), "expected a guidance of at least 0, got -1"),
     ({}, dict(guidance=float("nan")), "expected a guidance of at least 0, got nan"),
-    (dict(label_dropout=0.0), dict(guidance=2), "guidance 2 needs a model trained with --model.label-dropout"),
+    (dict(label_dropout=0.0), dict(guidance=2), "guidance 2 needs a model that was trained with label dropout"),
 ])  # fmt: skip
 def test_what_can_not_be_sampled_is_refused(changes, options, message):
     with pytest.raises(ValueError, match=message):

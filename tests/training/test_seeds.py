@@ -78,7 +78,7 @@ def test_ctrl_c_ends_the_whole_which_is_resumed_bit_for_bit(folder, tmp_path):
     assert process.returncode == 130 and not (run / "seed-5").exists()
     assert out.endswith(f"go on with all seeds: tinyvit train --resume {run}\n")
     before = (run / "seeds.json").read_bytes()
-    with pytest.raises(ValueError, match="expected float64 .* in the checkpoint, got float32"):
+    with pytest.raises(ValueError, match="holds float32 .*, and expected is float64"):
         resume_seeds(run, precision="float64")
     assert (run / "seeds.json").read_bytes() == before, "refused changes aren't noted"
     scores = resume_seeds(run, save_minutes=7.0)["scores"]

@@ -87,7 +87,10 @@ class Checkpoints:
                         file.rename(f"{file}.damaged")
             return about, tensors
         if manifests:
-            raise ValueError(f"no checkpoint in {self.path} is whole; start anew, or by --init.run {self.path.parent}")
+            raise ValueError(
+                f"no checkpoint in {self.path} is whole; start again with another --out, from new weights, or from the "
+                f"run's last (--init.run {self.path.parent}) or best (--init.best, too)"
+            )
         return None
 
 

@@ -94,7 +94,10 @@ def take_over(model, init):
     state, shape = source.model.state_dict(), source.config.model
     found = digest(tensor_bytes(state))
     if init.sha256 not in (None, found):
-        raise ValueError(f"{init.run} holds other weights than those that this training began with; start a new run")
+        raise ValueError(
+            f"{init.run} holds other weights than those that this training began with (SHA256 {found}, not "
+            f"{init.sha256}); start a new run"
+        )
     if type(source.model) is not type(model):
         try:
             if as_pair(shape.img_size) != as_pair(model.config.img_size):

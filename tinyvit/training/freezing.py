@@ -12,7 +12,10 @@ def frozen_parts(freeze, model):
         return len(model.parts()) - 1
     if freeze.isdecimal() and 1 <= int(freeze) <= model.depth:
         return 1 + int(freeze)
-    raise ValueError(f"freeze must be embed, a number of layers from 1 to {model.depth}, or trunk, got {freeze!r}")
+    raise ValueError(
+        "freeze must be embed (the first part), a number of layers with the first part below them, or trunk (all but "
+        f"the head); the model has {model.depth} layers, got {freeze!r}"
+    )
 
 
 def freeze_parts(model, count):

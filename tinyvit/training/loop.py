@@ -90,7 +90,10 @@ def refuse_among_images(place, config):
     from tinyvit.data.folder import is_among_images
 
     if is_among_images(config.data_dir, place):
-        raise ValueError(f"{place} is among the images in {config.data_dir}; choose another folder with --out")
+        raise ValueError(
+            f"{place} is among the images in {config.data_dir}, which would take it for a class; choose another folder "
+            "with --out"
+        )
 
 
 def run(trainer, folder, display):

@@ -68,8 +68,10 @@ class RunFolder:
             ours = [self.path / name for name in ("checkpoints", *FILES.values())]
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
-                raise ValueError(f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with "
-                                 f"--out, or go on with it: tinyvit train --resume {self.path}")  # fmt: skip
+                raise ValueError(
+                    f"{self.path} already holds a run ({', '.join(taken)}); choose another folder with --out, "
+                    f"or go on with it: tinyvit train --resume {self.path}"
+                )
             if config is not None:
                 self.checkpoints.path.mkdir(exist_ok=True)
                 self.write(self.config, to_json(config).encode())
@@ -101,12 +103,17 @@ class RunFolder:
                 self.lock = None
 
     def refuse(self):
-        raise ValueError(f"{self.path} is in use by another training; wait for its end, or choose another --out")
+        raise ValueError(
+            f"{self.path} is in use by another training; wait for its end, or choose another folder with --out"
+        )
 
     def check_lock(self):
         """Raise ValueError if a training holds the lock of another folder than the one that is at its path now."""
         if self.lock is not None and self.lock != identity(self.path / ".lock"):
-            raise ValueError(f"{self.path} was removed, moved or replaced while this training was writing to it")
+            raise ValueError(
+                f"{self.path} was removed, moved or replaced while this training was writing to it; it stops, and "
+                "leaves what is there now unchanged. To continue a moved run: tinyvit train --resume FOLDER"
+            )
 
     def write(self, path, content):
         """Put bytes into one of the run's files in one go."""

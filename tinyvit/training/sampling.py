@@ -135,8 +135,13 @@ def check(model, labels, guidance):
     """Raise ValueError for arguments of `sample` that don't fit."""
     config = model.config
     if labels.min() < 0 or labels.max() >= config.num_classes:
-        raise ValueError(f"expected classes 0 to {config.num_classes - 1}, got {labels.min()} to {labels.max()}")
+        raise ValueError(
+            f"expected classes from 0 to {config.num_classes - 1}, got {labels.min()} to {labels.max()}"
+        )
     if not 0 <= guidance < float("inf"):
         raise ValueError(f"expected a guidance of at least 0, got {guidance}")
     if guidance != 1 and not config.label_dropout:
-        raise ValueError(f"guidance {guidance:g} needs a model trained with --model.label-dropout 0.1; take guidance 1")
+        raise ValueError(
+            f"guidance {guidance:g} needs a model that was trained with label dropout, which this one wasn't "
+            "(model.label-dropout is 0); take guidance 1, or train it again with --model.label-dropout 0.1"
+        )

@@ -13,7 +13,10 @@ def summary_writer():
     try:
         from tensorboardX import SummaryWriter
     except ImportError as error:
-        raise ValueError("--tensorboard needs tensorboardX: python -m pip install 'tinyvit[tensorboard]'") from error
+        raise ValueError(
+            "TensorBoard logging needs tensorboardX, which is not installed; install the extra tensorboard "
+            "(python -m pip install -e '.[tensorboard]'), or train without it: metrics.jsonl has the same numbers"
+        ) from error
     return SummaryWriter
 
 

@@ -51,7 +51,10 @@ def load_trained(path, device="auto", best=False):
     if task.needs_classes:
         reads, says = (*reads, config.model.num_classes), (*says, len(preprocessing.classes))
     if says != reads:
-        raise ValueError(f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads}")
+        raise ValueError(
+            f"{folder.preprocessing} is of another model: it says {says}, and config.json {reads} "
+            "(channels, image size, classes)"
+        )
     device, why_not_gpu = choose_device(device)
     state = folder.checkpoints.best() if best else folder.load_model()
     # What was trained in a precision that this device hasn't got has float32 weights, and runs in float32.
@@ -86,11 +89,17 @@ def tokenizer_of(trained):
 
     model, folder = trained.config.model, trained.folder
     if trained.config.architecture != "clip":
-        raise ValueError(f"{folder.path} is of a {trained.config.architecture}, which reads no texts; expected a CLIP")
+        raise ValueError(
+            f"{folder.path} is of a {trained.config.architecture}, which reads no texts; expected a run of a CLIP, of "
+            "tinyvit train clip-digits or of tinyvit import"
+        )
     if model.vocabulary:
         return WordTokenizer(model.vocabulary, model.context_length)
     if not folder.tokenizer.is_file():
-        raise ValueError(f"{folder.tokenizer} is missing; import the weights again from a folder that has it")
+        raise ValueError(
+            f"{folder.tokenizer} is missing, which makes tokens of texts; put the tokenizer.json there that belongs to "
+            "the weights, or import them again from a folder that has it"
+        )
     return BytePairTokenizer(folder.tokenizer, model.context_length, model.vocab_size)
 
 

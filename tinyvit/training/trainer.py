@@ -82,7 +82,10 @@ class Trainer:
         require_memory(needs_of_weights(config, self.device), config.batch_size, free)
         self.task = task_class(config.task)(config)
         if ranks.size > 1 and self.task.mixes_samples and not self.task.gathers:
-            raise ValueError(f"the task {config.task!r} doesn't gather samples from other ranks; start one process")
+            raise ValueError(
+                f"the task {config.task!r} mixes the samples of a batch and doesn't gather them from other ranks; "
+                "train it in one process"
+            )
         self.model = self.task.build(config.seed, self.device, config.precision)
         backbone = self.task.backbone(self.model)
         if fresh and config.init.run:
@@ -108,7 +111,10 @@ class Trainer:
         )  # fmt: skip
         smallest = min(end - begin for begin, end in pairwise(self.loader.edges))
         if smallest < ranks.size:
-            raise ValueError(f"a batch of {smallest} images can't be shared by {ranks.size} ranks; take larger batches")
+            raise ValueError(
+                f"a batch of {smallest} image{'s' * (smallest > 1)} can't be shared by {ranks.size} ranks; start "
+                "fewer, or take more images or a larger --batch-size"
+            )
         self.total_steps = config.epochs * len(self.loader)
         self.task.begin(self.model, self.total_steps, self.split.train)
         self.largest = -(-max(end - begin for begin, end in pairwise(self.loader.edges)) // ranks.size)
@@ -326,13 +332,17 @@ class Trainer:
     def restore(self, tensors, about):
         """Restore what `state` returned; raises ValueError for another configuration or other data."""
         if about["data"] != self.data_digest:
-            raise ValueError(f"the run began with other images or classes of {self.config.dataset}; give --data-dir")
-        held, own = ({name: f"{x.dtype} {x.shape}" for name, x in arrays.items()}
-                     for arrays in (tensors, self.tensors()))  # fmt: skip
-        for name in sorted(held.keys() | own.keys()):
-            found, expected = held.get(name, "nothing"), own.get(name, "nothing")
+            raise ValueError(
+                f"{self.config.dataset} holds other training images or classes than those that the run began with; "
+                "give the folder or file that it began with by --data-dir, or start a new run"
+            )
+        own = self.tensors()
+        for name in sorted(tensors.keys() | own.keys()):
+            found, expected = (describe_array(arrays.get(name)) for arrays in (tensors, own))
             if found != expected:
-                raise ValueError(f"expected {expected} for {name} in the checkpoint, got {found}")
+                raise ValueError(
+                    f"the checkpoint and config.json disagree: it holds {found} for {name}, and expected is {expected}"
+                )
         parts = defaultdict(dict)
         for name, array in tensors.items():
             part, _, rest = name.partition(".")
@@ -349,8 +359,10 @@ class Trainer:
         self.wait = about["data_wait"]
         places = self.epoch * len(self.loader) + self.batch
         if not 0 <= self.batch <= len(self.loader) or not self.step == places <= self.total_steps:
-            raise ValueError(f"{len(self.loader)} batches an epoch don't fit a checkpoint at step {self.step}, epoch "
-                             f"{self.epoch}, batch {self.batch}")  # fmt: skip
+            raise ValueError(
+                f"the checkpoint stands at step {self.step}, epoch {self.epoch}, batch {self.batch}, which doesn't fit "
+                f"config.json and the data with their {len(self.loader)} batches an epoch"
+            )
 
 
 def digest_of(dataset):
@@ -359,6 +371,11 @@ def digest_of(dataset):
     for array in (dataset.images, dataset.labels):
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
+
+
+def describe_array(array):
+    """The dtype and shape of an array of a checkpoint, or that there is none."""
+    return "nothing" if array is None else f"{array.dtype} {array.shape}"
 
 
 def make_optimizer(model, o, threads):

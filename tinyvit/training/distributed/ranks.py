@@ -149,7 +149,10 @@ def check_cards(found, names):
         )
     if None in addresses and any(addresses):
         with_one = next(name for name, address in zip(names, addresses) if address)
-        raise ValueError(f"{with_one} found a GPU and {names[addresses.index(None)]} none; give --device cpu")
+        raise ValueError(
+            f"{with_one} found a GPU and {names[addresses.index(None)]} none; give --device cpu, or start ranks where "
+            "there are GPUs"
+        )
 
 
 # -- beginning and end ----------------------------------------------------------------------------------------------
@@ -182,8 +185,9 @@ def connect(how):
                        f"--distributed {how}")  # fmt: skip
         if MPI.COMM_WORLD.size != size:
             raise ValueError(
-                f"{size} processes were started together, but MPI finds {MPI.COMM_WORLD.size}; start them with the "
-                f"mpiexec of mpi4py's MPI, {MPI.Get_library_version().splitlines()[0].strip()}"
+                f"{size} processes were started together, but MPI finds {MPI.COMM_WORLD.size}: the mpiexec or srun "
+                "that started them belongs to another MPI than mpi4py's, "
+                f"{MPI.Get_library_version().splitlines()[0].strip()}; start them with that one's mpiexec"
             )
     except ValueError:
         if rank > 0:

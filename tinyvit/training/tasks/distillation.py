@@ -97,8 +97,10 @@ class Distillation(Classification):
     def load_state(self, tensors):
         found = bytes(tensors["teacher_sha256"].astype("uint8")).hex()
         if found != self.sha256:
-            path = self.config.objective.teacher
-            raise ValueError(f"{path} holds other weights than those that this training began with; bring them back")
+            raise ValueError(
+                f"{self.config.objective.teacher} holds other weights than those that this training began with (SHA256 "
+                f"{self.sha256}, not {found}); bring them back, or start a new run"
+            )
 
 
 def load_teacher(config, dataset, device):
@@ -115,13 +117,18 @@ def load_teacher(config, dataset, device):
     require_classifier(trained)
     teacher, known = trained.model, trained.preprocessing
     if known.classes != dataset.classes:
-        raise ValueError(f"the teacher in {path} has the classes {known.classes}, the data set {dataset.classes}")
+        raise ValueError(
+            f"the teacher in {path} tells other classes apart: {list(known.classes)}, and the data set has "
+            f"{list(dataset.classes)}"
+        )
     sizes = as_pair(config.model.img_size), *((side, side) for side in config.optim.small_sizes)
     for shape in ((config.model.in_chans, *size) for size in sizes):
         try:
             classify(teacher, to_device(np.zeros((1, *shape), teacher.dtype), device), 1)
         except ValueError as error:
-            raise ValueError(f"the teacher in {path} can't read the student's images {shape}: {error}") from error
+            raise ValueError(
+                f"the teacher in {path} can't read the student's images {shape} (channels, height, width): {error}"
+            ) from error
     # What is normalised for the student is so for the teacher by (x σ + μ − μ_t) / σ_t.
     mean, std, their_mean, their_std = (
         np.asarray(values, "float64")[:, None, None] for values in (dataset.mean, dataset.std, known.mean, known.std)
