@@ -53,8 +53,14 @@ class HybridConfig(ViTConfig):
     @property
     def stem(self):
         """The configuration of the stem."""
-        shape = dict(img_size=self.img_size, in_chans=self.in_chans, num_classes=0, depths=self.backbone_depths,
-                     width=self.backbone_width, stem=self.backbone_stem)  # fmt: skip
+        shape = dict(
+            img_size=self.img_size,
+            in_chans=self.in_chans,
+            num_classes=0,
+            depths=self.backbone_depths,
+            width=self.backbone_width,
+            stem=self.backbone_stem,
+        )
         if self.backbone == "bit":
             return BiTConfig(**shape, preactivation=False, padding="same", epsilon=self.epsilon, std_eps=self.std_eps)
         return ResNetConfig(**shape, block=self.backbone)
@@ -90,10 +96,44 @@ class Hybrid(ViT):
     embedding = HybridEmbed
 
 
-variant("vit_base_r50_s16_224", "hybrid", img_size=224, patch_size=16, num_classes=1000, embed_dim=768, depth=12,
-        num_heads=12, mlp_ratio=4.0, backbone="bit", backbone_depths=(3, 4, 9), backbone_width=64,
-        backbone_stem="conv7")  # fmt: skip
-variant("hybrid_small_32", "hybrid", img_size=32, patch_size=4, num_classes=10, embed_dim=128, depth=4, num_heads=4,
-        global_pool="avg", positions="sincos_2d", dynamic_img_size=True)  # fmt: skip
-variant("hybrid_digits", "hybrid", img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=64, depth=3,
-        num_heads=4, global_pool="avg", backbone_width=16)  # fmt: skip
+variant(
+    "vit_base_r50_s16_224",
+    "hybrid",
+    img_size=224,
+    patch_size=16,
+    num_classes=1000,
+    embed_dim=768,
+    depth=12,
+    num_heads=12,
+    mlp_ratio=4.0,
+    backbone="bit",
+    backbone_depths=(3, 4, 9),
+    backbone_width=64,
+    backbone_stem="conv7",
+)
+variant(
+    "hybrid_small_32",
+    "hybrid",
+    img_size=32,
+    patch_size=4,
+    num_classes=10,
+    embed_dim=128,
+    depth=4,
+    num_heads=4,
+    global_pool="avg",
+    positions="sincos_2d",
+    dynamic_img_size=True,
+)
+variant(
+    "hybrid_digits",
+    "hybrid",
+    img_size=8,
+    patch_size=4,
+    in_chans=1,
+    num_classes=10,
+    embed_dim=64,
+    depth=3,
+    num_heads=4,
+    global_pool="avg",
+    backbone_width=16,
+)

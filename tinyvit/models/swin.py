@@ -163,11 +163,17 @@ class SwinTrunk(Trunk):
             window = min(config.window_size, *config.grid(i))
             blocks = [
                 SwinBlock(
-                    dim, heads, window, j % 2 == 1, int(dim * config.mlp_ratio), qkv_bias=config.qkv_bias,
-                    norm_eps=config.norm_eps, drop_path=config.drop_path_rate * (before + j) / last,
+                    dim,
+                    heads,
+                    window,
+                    j % 2 == 1,
+                    int(dim * config.mlp_ratio),
+                    qkv_bias=config.qkv_bias,
+                    norm_eps=config.norm_eps,
+                    drop_path=config.drop_path_rate * (before + j) / last,
                 )
                 for j in range(depth)
-            ]  # fmt: skip
+            ]
             self.layers.append(Stage(downsample=PatchMerging(dim // 2) if i else None, blocks=blocks))
             before += depth
 
@@ -185,13 +191,31 @@ class Swin(ConvNet):
 
 def name_imagenet(name, embed_dim, depths, num_heads):
     """Name a model of table 7 of the paper, for 224×224 images."""
-    variant(name, "swin", img_size=224, patch_size=4, num_classes=1000, embed_dim=embed_dim, depths=depths,
-            num_heads=num_heads, window_size=7)  # fmt: skip
+    variant(
+        name,
+        "swin",
+        img_size=224,
+        patch_size=4,
+        num_classes=1000,
+        embed_dim=embed_dim,
+        depths=depths,
+        num_heads=num_heads,
+        window_size=7,
+    )
 
 
 name_imagenet("swin_tiny_patch4_window7_224", 96, (2, 2, 6, 2), (3, 6, 12, 24))
 name_imagenet("swin_small_patch4_window7_224", 96, (2, 2, 18, 2), (3, 6, 12, 24))
 name_imagenet("swin_base_patch4_window7_224", 128, (2, 2, 18, 2), (4, 8, 16, 32))
 # For CIFAR: windows of 4×4 patches of 2×2 pixels, on grids of 16×16, 8×8 and 4×4.
-variant("swin_small_32", "swin", img_size=32, patch_size=2, num_classes=10, embed_dim=64, depths=(2, 2, 2),
-        num_heads=(2, 4, 8), window_size=4)  # fmt: skip
+variant(
+    "swin_small_32",
+    "swin",
+    img_size=32,
+    patch_size=2,
+    num_classes=10,
+    embed_dim=64,
+    depths=(2, 2, 2),
+    num_heads=(2, 4, 8),
+    window_size=4,
+)

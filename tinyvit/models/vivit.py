@@ -125,9 +125,17 @@ def inflate_filters(weight, frames, how="central"):
 
 
 SAME = (
-    "img_size", "patch_size", "in_chans", "embed_dim", "depth", "num_heads", "mlp_ratio", "qkv_bias", "activation",
+    "img_size",
+    "patch_size",
+    "in_chans",
+    "embed_dim",
+    "depth",
+    "num_heads",
+    "mlp_ratio",
+    "qkv_bias",
+    "activation",
     "norm_eps",
-)  # fmt: skip
+)
 
 
 def image_state(model, source, how):
@@ -135,8 +143,11 @@ def image_state(model, source, how):
     if type(source) is not ViT:
         raise ValueError(f"a {type(model).__name__} starts from a ViT for images, not from a {type(source).__name__}")
     ours, theirs = model.config, source.config
-    differing = [f"{name} {getattr(theirs, name)!r}, and not {getattr(ours, name)!r}" for name in SAME
-                 if getattr(ours, name) != getattr(theirs, name)]  # fmt: skip
+    differing = [
+        f"{name} {getattr(theirs, name)!r}, and not {getattr(ours, name)!r}"
+        for name in SAME
+        if getattr(ours, name) != getattr(theirs, name)
+    ]
     if ours.positions == "learned" != theirs.positions:
         differing.append(f"positions {theirs.positions!r}, and not 'learned'")
     if differing:
@@ -148,6 +159,16 @@ def image_state(model, source, how):
 
 
 variant(
-    "vivit_base_patch16x2_224", "vivit", img_size=224, patch_size=16, frames=32, tubelet_frames=2, num_classes=400,
-    embed_dim=768, depth=12, num_heads=12, mlp_ratio=4.0, activation="gelu_tanh",
-)  # fmt: skip
+    "vivit_base_patch16x2_224",
+    "vivit",
+    img_size=224,
+    patch_size=16,
+    frames=32,
+    tubelet_frames=2,
+    num_classes=400,
+    embed_dim=768,
+    depth=12,
+    num_heads=12,
+    mlp_ratio=4.0,
+    activation="gelu_tanh",
+)

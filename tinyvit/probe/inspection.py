@@ -65,8 +65,12 @@ class Inspection:
             predicted, probability = self.classes[number], float(seen.probabilities[0, number])
             shown = number if shown is None else shown
             title = f"{name}, taken for {predicted}"
-            self.numbers |= {"label": label, "predicted": predicted, "probability": probability,
-                             "class": self.classes[shown]}  # fmt: skip
+            self.numbers |= {
+                "label": label,
+                "predicted": predicted,
+                "probability": probability,
+                "class": self.classes[shown],
+            }
             known = "" if label is None else f", label {label}"
             self.rows.append((name, f"predicted {predicted} ({100 * probability:.1f} %){known}"))
             if seen.attention is not None:
@@ -74,8 +78,12 @@ class Inspection:
         if probe.trunk_of(model) is not None:
             maps = {layer: channels[0] for layer, channels in probe.feature_maps(model, seen).items()}
             channels = {layer: probe.most_varied(own).tolist() for layer, own in maps.items()}
-            self.add("features", "feature maps of each block: the channels that vary most",
-                     probe.draw_feature_maps(maps, pixels, title=title), most_varied_channels=channels)  # fmt: skip
+            self.add(
+                "features",
+                "feature maps of each block: the channels that vary most",
+                probe.draw_feature_maps(maps, pixels, title=title),
+                most_varied_channels=channels,
+            )
         chosen = {key: number for key, number in chosen.items() if number is not None}
         if seen.attention is not None:
             self.draw_attention(seen, pixels, title, shown, chosen)
@@ -97,39 +105,55 @@ class Inspection:
                 raise ValueError(f"there is no {name} {number}; the model has {len(numbers[name])}, counted from 0")
             numbers[name] = [number]
         ending, (layers, heads) = "".join(f"-{name}-{number}" for name, number in chosen.items()), numbers.values()
-        figure = probe.draw_attention_maps(maps[np.ix_(layers, heads)], pixels, layers=layers, heads=heads,
-                                     title=f"{title}\n{caption}")  # fmt: skip
+        figure = probe.draw_attention_maps(
+            maps[np.ix_(layers, heads)], pixels, layers=layers, heads=heads, title=f"{title}\n{caption}"
+        )
         self.add(f"attention{ending}", f"{caption}, by layer and head", figure)
         if len(chosen) == 2:
             own = probe.head_maps(seen.attention[layers[0], 0, heads[0]], grid, prefix)
             figure = probe.draw_head_maps(own, title=f"{title}: layer {layers[0]}, head {heads[0]}")
             self.add(f"patches{ending}", "where each patch looks, by this head", figure)
         rollout = probe.over_patches(probe.attention_rollout(seen.attention), grid, query, prefix)[0]
-        self.add("rollout", "attention rollout: what reaches the output from each patch",
-                 probe.draw_rollout(rollout, pixels, title=f"{title}: attention rollout"),
-                 ("rollout", f"most from the patch in {place_of_largest(rollout)}: {100 * rollout.max():.1f} %"),
-                 rollout=rollout.tolist())  # fmt: skip
+        self.add(
+            "rollout",
+            "attention rollout: what reaches the output from each patch",
+            probe.draw_rollout(rollout, pixels, title=f"{title}: attention rollout"),
+            ("rollout", f"most from the patch in {place_of_largest(rollout)}: {100 * rollout.max():.1f} %"),
+            rollout=rollout.tolist(),
+        )
         if shown is None:
             return
         name = self.classes[shown]
         relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients)
         relevance = probe.over_patches(relevance - np.eye(relevance.shape[-1]), grid, query, prefix)[0]
         strongest = f"most the patch in {place_of_largest(relevance)}" if relevance.any() else "no patch at all"
-        self.add("class", f"gradient-weighted attention: the evidence for class {name}",
-                 probe.draw_class_attention(relevance, pixels, title=f"{title}: the evidence for {name}"),
-                 (f"for {name}", strongest), class_attention=relevance.tolist())  # fmt: skip
+        self.add(
+            "class",
+            f"gradient-weighted attention: the evidence for class {name}",
+            probe.draw_class_attention(relevance, pixels, title=f"{title}: the evidence for {name}"),
+            (f"for {name}", strongest),
+            class_attention=relevance.tolist(),
+        )
 
     def draw_weights(self):
         """Draw the similarity of positions, and the principal components of the first filters."""
         with self.unless_impossible("positions"):
             similarity = probe.position_similarity(probe.patch_positions(self.model), self.model.grid)
-            self.add("positions", "how alike the positions of patches are", probe.draw_position_similarity(similarity),
-                     position_similarity=similarity.tolist())  # fmt: skip
+            self.add(
+                "positions",
+                "how alike the positions of patches are",
+                probe.draw_position_similarity(similarity),
+                position_similarity=similarity.tolist(),
+            )
         with self.unless_impossible("filters"):
             parts = probe.filter_components(probe.patch_filters(self.model))
             count = with_count(len(parts.components), "principal component")
-            self.add("filters", f"the first {count} of the filters that read the image",
-                     probe.draw_filter_components(parts), filter_variance=parts.variance.tolist())  # fmt: skip
+            self.add(
+                "filters",
+                f"the first {count} of the filters that read the image",
+                probe.draw_filter_components(parts),
+                filter_variance=parts.variance.tolist(),
+            )
 
     def draw_means(self, images, labels):
         """Draw means over normalised images (n, C, H, W): how far features and heads look, how fine features are, and
@@ -139,8 +163,12 @@ class Inspection:
             some = images[evenly_spaced(RECEPTIVE_IMAGES, count)]
             fields = probe.effective_receptive_field(model, some)
             sides = {name: float(probe.receptive_side(own)) for name, own in fields.items()}
-            self.add("receptive", f"how far the features in the middle see; mean of {with_count(len(some), 'image')}",
-                     probe.draw_receptive_fields(fields), receptive_field=sides)  # fmt: skip
+            self.add(
+                "receptive",
+                f"how far the features in the middle see; mean of {with_count(len(some), 'image')}",
+                probe.draw_receptive_fields(fields),
+                receptive_field=sides,
+            )
         self.numbers["images"] = count
         patch = tuple(side // patches for side, patches in zip(model.image_shape[1:], model.grid or (1, 1)))
         distances, amplitudes, norms = [], [], []
@@ -159,9 +187,13 @@ class Inspection:
         if distances:
             distance = np.concatenate(distances, 1).mean(1)
             uniform = probe.uniform_attention_distance(model.grid, patch)
-            self.add("distance", f"how far each head looks, in pixels; {over}",
-                     probe.draw_attention_distance(distance, uniform), uniform_attention_distance=uniform,
-                     attention_distance=np.where(np.isnan(distance), None, distance).tolist())  # fmt: skip
+            self.add(
+                "distance",
+                f"how far each head looks, in pixels; {over}",
+                probe.draw_attention_distance(distance, uniform),
+                uniform_attention_distance=uniform,
+                attention_distance=np.where(np.isnan(distance), None, distance).tolist(),
+            )
         else:
             self.left_out["distance"] = no_attention(model)
         if not norms:
@@ -170,13 +202,19 @@ class Inspection:
             self.left_out["spectrum"] = "patches in a single row or column have no diagonal"
         else:
             amplitude = np.concatenate(amplitudes, 1).mean(1)  # (L+1, F)
-            self.add("spectrum", f"how fine the feature maps are, by depth; {over}",
-                     probe.draw_spectrum(frequencies, amplitude),
-                     spectrum={"frequencies": frequencies.tolist(), "log_amplitudes": amplitude.tolist()})  # fmt: skip
+            self.add(
+                "spectrum",
+                f"how fine the feature maps are, by depth; {over}",
+                probe.draw_spectrum(frequencies, amplitude),
+                spectrum={"frequencies": frequencies.tolist(), "log_amplitudes": amplitude.tolist()},
+            )
         norms = probe.Norms(*(None if part[0] is None else np.mean(part, 0) for part in zip(*norms)))
         of = "activations" if self.no_classes else "activations and gradients"
-        numbers = {name: (part.mean(-1) if part.ndim > 1 else part).tolist()
-                   for name, part in norms._asdict().items() if part is not None}  # fmt: skip
+        numbers = {
+            name: (part.mean(-1) if part.ndim > 1 else part).tolist()
+            for name, part in norms._asdict().items()
+            if part is not None
+        }
         self.add("norms", f"norms of {of} by layer; {over}", probe.draw_norms(norms), norms=numbers)
         if self.no_classes:
             self.left_out["gradients"] = self.no_classes
@@ -190,24 +228,37 @@ class Inspection:
         original, visible, guessed = pixels
         error = float(((guessed - original) ** 2).mean() ** 0.5)
         count = with_count(len(rows), "test image")
-        self.add("reconstructions", f"{count}: the original, what the encoder sees, and what the decoder guesses",
-                 image_rows([("original", original), ("seen", visible), ("guessed", guessed)]),
-                 ("reconstruction", f"off by {100 * error:.1f} % of a fully lit pixel (root of the mean square)"),
-                 reconstructed=rows.tolist())  # fmt: skip
+        self.add(
+            "reconstructions",
+            f"{count}: the original, what the encoder sees, and what the decoder guesses",
+            image_rows([("original", original), ("seen", visible), ("guessed", guessed)]),
+            ("reconstruction", f"off by {100 * error:.1f} % of a fully lit pixel (root of the mean square)"),
+            reconstructed=rows.tolist(),
+        )
 
     def draw_mistakes(self, logits, labels, images, scale):
         """Draw those of the images (n, C, H, W), pixels from 0 to `scale`, whose logits (n, K) are most wrong."""
         worst, wrong = probe.most_wrong(logits, labels, MOST_WRONG_IMAGES), int((logits.argmax(1) != labels).sum())
         names = self.classes
         entries = [
-            {"image": int(row), "label": names[label], "predicted": names[taken], "loss": float(loss),
-             "probability": float(sure)}
+            {
+                "image": int(row),
+                "label": names[label],
+                "predicted": names[taken],
+                "loss": float(loss),
+                "probability": float(sure),
+            }
             for row, label, taken, loss, sure in zip(*worst)
-        ]  # fmt: skip
+        ]
         largest = with_count(len(entries), "test image")
-        self.add("most-wrong", f"the {largest} with the largest loss of {wrong:,} that are wrong",
-                 probe.draw_most_wrong(images[worst.rows] / scale, worst, names),
-                 ("wrong", f"{wrong:,} of {len(labels):,} test images"), wrong=wrong, most_wrong=entries)  # fmt: skip
+        self.add(
+            "most-wrong",
+            f"the {largest} with the largest loss of {wrong:,} that are wrong",
+            probe.draw_most_wrong(images[worst.rows] / scale, worst, names),
+            ("wrong", f"{wrong:,} of {len(labels):,} test images"),
+            wrong=wrong,
+            most_wrong=entries,
+        )
 
 
 def no_attention(model):

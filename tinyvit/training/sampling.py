@@ -36,8 +36,20 @@ def times(timesteps, steps):
     return np.linspace(timesteps - 1, 0, steps).round().astype("int64")
 
 
-def sample(model, levels, labels, *, steps=50, guidance=1.0, method="ddim", seed=0, limits=None, threads=None,
-           keep=0, progress=None):  # fmt: skip
+def sample(
+    model,
+    levels,
+    labels,
+    *,
+    steps=50,
+    guidance=1.0,
+    method="ddim",
+    seed=0,
+    limits=None,
+    threads=None,
+    keep=0,
+    progress=None,
+):
     """Images (n, C, H, W) of the classes `labels` (n,), as the model reads them, and some of what they were before.
 
     levels     ᾱ (T,) that the model was trained with: `functional.noise_levels`
@@ -63,8 +75,18 @@ def sample(model, levels, labels, *, steps=50, guidance=1.0, method="ddim", seed
 
     def of_part(first):
         own = to_device(padded[first : first + part], model.device)
-        return way_back(model, levels, own, order, guidance, method, Key(seed).skip(first), limits, kept,
-                        lambda: progress and progress(max(0, min(part, len(labels) - first))))  # fmt: skip
+        return way_back(
+            model,
+            levels,
+            own,
+            order,
+            guidance,
+            method,
+            Key(seed).skip(first),
+            limits,
+            kept,
+            lambda: progress and progress(max(0, min(part, len(labels) - first))),
+        )
 
     parts = range(0, rows, part)
     threads = min(thread_count(threads), len(parts))  # or a BLAS would take more for a single part

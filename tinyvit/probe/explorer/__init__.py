@@ -33,9 +33,25 @@ STEPS = {  # name: the text of its button, and its title
 LIVE_STEPS = ("norm", "mlp")  # only where the page computes the model
 MATHEMATICS = ("tensors", "operations", "vit")
 SCRIPTS = (
-    *MATHEMATICS, "numbers", "format", "colours", "canvas", "grid", "cells", "matrix", "stage", "drawing",
-    "heads", "tables", "pixel", "link", "steps", "details", "inside", "main",
-)  # fmt: skip
+    *MATHEMATICS,
+    "numbers",
+    "format",
+    "colours",
+    "canvas",
+    "grid",
+    "cells",
+    "matrix",
+    "stage",
+    "drawing",
+    "heads",
+    "tables",
+    "pixel",
+    "link",
+    "steps",
+    "details",
+    "inside",
+    "main",
+)
 
 
 class Explorer(NamedTuple):
@@ -65,9 +81,13 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
     Raises ValueError for another architecture, if not even one image fits, and if a number is not finite.
     """
     about = {
-        "model": facts(model), "classes": list(map(str, classes)), "shares": SHARE_STEPS, "signed": SIGNED_STEPS,
-        "whyNotLive": why_not_live(model), "images": [],
-    }  # fmt: skip
+        "model": facts(model),
+        "classes": list(map(str, classes)),
+        "shares": SHARE_STEPS,
+        "signed": SIGNED_STEPS,
+        "whyNotLive": why_not_live(model),
+        "images": [],
+    }
     live = about["whyNotLive"] is None
     about["live"] = live_model(model, mean, std) if live else None
     largest, page = largest or (MAX_LIVE_PAGE_BYTES if live else MAX_PAGE_BYTES), None
@@ -77,8 +97,7 @@ def explorer(model, images, labels, pictures, classes, names, title="tinyvit", l
         if live:
             arrays = {"picture": as_rgb(picture), "pixels": as_float32(image)}
         about["layout"] = layout(arrays)
-        entry = {"name": str(name), "label": int(label), "prediction": prediction, "loss": loss,
-                 "arrays": pack(arrays)}  # fmt: skip
+        entry = {"name": str(name), "label": int(label), "prediction": prediction, "loss": loss, "arrays": pack(arrays)}
         longer = assemble(about | {"images": [*about["images"], entry]}, title)
         size = len(longer.encode())
         if size > largest:
@@ -128,8 +147,10 @@ def assemble(about, title):
 def section(step):
     """The HTML of a step."""
     tab, title = STEPS[step]
-    return (f'<section class="step" id="step-{step}" aria-labelledby="step-title" data-tab="{tab}" '
-            f'data-title="{title}">\n{source(f"steps/{step}.html")}</section>')  # fmt: skip
+    return (
+        f'<section class="step" id="step-{step}" aria-labelledby="step-title" data-tab="{tab}" '
+        f'data-title="{title}">\n{source(f"steps/{step}.html")}</section>'
+    )
 
 
 def digest(text):
