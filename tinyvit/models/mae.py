@@ -3,7 +3,6 @@
 He et al. 2022, "Masked autoencoders are scalable vision learners".
 """
 
-
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.functional.patches import as_pair

@@ -3,7 +3,6 @@
 Dosovitskiy et al. 2021, appendix B.1.2, "Self-supervision".
 """
 
-
 from tinyvit import functional as F
 from tinyvit.models.architecture import as_input
 from tinyvit.models.registry import build

@@ -1,6 +1,5 @@
 """Convolutions, with weights as they are or standardised."""
 
-
 from tinyvit import functional as F
 from tinyvit.nn import init
 from tinyvit.nn.module import Module

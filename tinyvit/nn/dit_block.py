@@ -3,7 +3,6 @@
 Peebles & Xie 2023, "Scalable diffusion models with transformers".
 """
 
-
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.nn import init

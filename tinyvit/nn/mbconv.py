@@ -1,6 +1,5 @@
 """MBConv: a widened depthwise convolution with squeeze and excitation, and the shortcut around it."""
 
-
 from tinyvit import functional as F
 from tinyvit.nn import init
 from tinyvit.nn.chain import Chain, Operation, TransparentChain

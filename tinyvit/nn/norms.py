@@ -1,6 +1,5 @@
 """Norms of feature maps: BatchNorm2d and GroupNorm."""
 
-
 from tinyvit import functional as F
 from tinyvit.nn import init
 from tinyvit.nn.buffers import BufferUpdate

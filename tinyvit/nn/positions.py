@@ -5,7 +5,6 @@ the one that the positions were made for. They are then resized by `method`, as 
 the first `prefix` (P) are in no place of the grid: a class token, say.
 """
 
-
 from tinyvit import functional as F
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
