@@ -27,7 +27,7 @@ from tinyvit import functional as F
 from tinyvit.functional.attention import attention_scores, attention_scores_backward
 from tinyvit.models import worked_example as example
 from tinyvit.models.summary import summarize
-from tinyvit.models.vit import Encode
+from tinyvit.models.vit import Encoder
 from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.training.trained import load_data, load_trained
 
@@ -529,7 +529,7 @@ for function in (F.cross_entropy_backward, F.linear_backward, F.layernorm_backwa
 # $$\begin{aligned}
 # z_l &= \operatorname{block}_l(z_{l-1}) \quad (l = 1 \dots L) \\
 # y &= \operatorname{norm}(z_L)
-# \end{aligned} \tag{Encode.forward}$$
+# \end{aligned} \tag{Encoder.forward}$$
 #
 # and of what comes out one vector is read, from which the head makes the logits:
 #
@@ -545,7 +545,7 @@ for function in (F.cross_entropy_backward, F.linear_backward, F.layernorm_backwa
 # $$\begin{aligned}
 # dz_L &= J_{\text{norm}}^\top \, dy \\
 # dz_{l-1} &= J_{\text{block}_l}^\top \, dz_l \quad (l = L \dots 1)
-# \end{aligned} \tag{Encode.backward}$$
+# \end{aligned} \tag{Encoder.backward}$$
 #
 # $$\begin{aligned}
 # df &= J_{\text{head}}^\top \, dl \\
@@ -557,8 +557,8 @@ for function in (F.cross_entropy_backward, F.linear_backward, F.layernorm_backwa
 # %%
 print(inspect.getsource(ViT.forward))
 print(inspect.getsource(ViT.backward))
-print(inspect.getsource(Encode.forward))
-print(inspect.getsource(Encode.backward))
+print(inspect.getsource(Encoder.forward))
+print(inspect.getsource(Encoder.backward))
 print(inspect.getsource(stack))
 print(inspect.getsource(stack_backward))
 

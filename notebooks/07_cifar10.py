@@ -64,7 +64,7 @@ def digits_on_photographs(part, columns, seed):
 
 
 warnings.filterwarnings("ignore", "IProgress not found")         # of a library for downloads: no bar is drawn here
-found = cache.kept(CIFAR10, cache.cache_folder())
+found = cache.find_cached(CIFAR10, cache.cache_folder())
 if found is not None:
     name, split = "CIFAR-10", as_split(CIFAR10, found.rows)
 else:

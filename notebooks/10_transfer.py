@@ -27,7 +27,7 @@ from safetensors.numpy import load_file
 from tinyvit import ViT, data, exercises, gradcheck, interop, optim, probe
 from tinyvit import functional as F
 from tinyvit.data import Augmentation
-from tinyvit.data.cache import cache_folder, kept
+from tinyvit.data.cache import cache_folder, find_cached
 from tinyvit.data.cifar import CIFAR10
 from tinyvit.data.dataset import rows_of_each_class
 from tinyvit.functional import interpolation
@@ -55,7 +55,7 @@ plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
 trained = load_trained("checkpoint", device="cpu")
 model, unseen = trained.model, load_data(trained).test
 table = model.state_dict()["pos_embed"]                                             # (1, 1 + 16, 48)
-larger = data.resized(unseen, (12, 12))                                             # bicubic, by Pillow
+larger = data.resize_dataset(unseen, (12, 12))                                             # bicubic, by Pillow
 
 figure, axes = plt.subplots(1, 2, figsize=(5, 2.6))
 for ax, dataset in zip(axes, (unseen, larger)):
@@ -490,9 +490,9 @@ def probed(run, side):
     split, accuracies = data.load("cifar10"), {}
     for seed in SEEDS:
         new = data.choose(split, SECOND, 1000, seed)
-        seen = features(trunk, data.resized(new.train, (side, side)))
+        seen = features(trunk, data.resize_dataset(new.train, (side, side)))
         if seed == 0:
-            unseen = features(trunk, data.resized(new.test, (side, side)))
+            unseen = features(trunk, data.resize_dataset(new.test, (side, side)))
         for n in A_CLASS:
             rows = rows_of_each_class(new.train, 5 * n, seed)
             probe_of = linear_probe((seen[rows], new.train.labels[rows]), (unseen, new.test.labels))
@@ -525,7 +525,7 @@ def measured(folder):
 
 
 warnings.filterwarnings("ignore", "IProgress not found")         # of a library for downloads: no bar is drawn here
-found = kept(CIFAR10, cache_folder())
+found = find_cached(CIFAR10, cache_folder())
 with tempfile.TemporaryDirectory() as folder:
     if found is not None:
         results = measured(folder)

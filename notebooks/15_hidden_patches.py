@@ -28,7 +28,7 @@ from tinyvit.models.mae import Decoder, MaskedAutoencoder, with_class_token
 from tinyvit.models.masked_patches import MaskedPatches
 from tinyvit.training import OptimConfig, TrainConfig
 from tinyvit.training.tasks import task_class
-from tinyvit.training.tasks.mae import MaskedAutoencoderOptions, normalised
+from tinyvit.training.tasks.mae import MaskedAutoencoderOptions, normalise_patches
 from tinyvit.training.tasks.masked_patches import MaskedPatchPrediction
 
 plt.rcParams.update({"figure.dpi": 110, "figure.constrained_layout.use": True})
@@ -212,10 +212,10 @@ assert cache.encode.blocks[0].attn.heads.probs.shape == (2, 4, 5, 5) and pixels.
 # one.
 
 # %%
-print(inspect.getsource(normalised))
+print(inspect.getsource(normalise_patches))
 patches, _ = F.patchify(images, 2)
 dark, bright = 0.1 * patches - 3, 2 * patches + 5
-assert np.allclose(normalised(dark), normalised(bright), atol=1e-2)
+assert np.allclose(normalise_patches(dark), normalise_patches(bright), atol=1e-2)
 
 # %% [markdown]
 # ### What it saves

@@ -23,7 +23,7 @@ from matplotlib.patches import Rectangle
 from tinyvit import exercises, gradcheck
 from tinyvit import functional as F
 from tinyvit.data import load
-from tinyvit.data.moving_digits import DIRECTIONS, moved
+from tinyvit.data.moving_digits import DIRECTIONS, shift_digits
 from tinyvit.models import FactorisedViViTConfig, ViTConfig, ViViTConfig, build
 from tinyvit.models.factorised_vivit import FrameBlock, Frames
 from tinyvit.models.summary import summarize
@@ -378,7 +378,7 @@ assert np.isclose(shares[0], 100 * chance) and shares[3] > 2 * shares[0]
 
 # %%
 digit = load("digits").test.images[:1, 0]
-seen = [moved(digit, np.array([[4, 4]]), np.array([step]), 8)[:, None] for step in steps[[0, 1, 2]]]
+seen = [shift_digits(digit, np.array([[4, 4]]), np.array([step]), 8)[:, None] for step in steps[[0, 1, 2]]]
 unseen = replace(some, images=np.concatenate(seen), labels=np.arange(3))
 for name, logits in zip(names, logits_of(of_clips, unseen)):
     print(f"{name:<11} is taken for {names[logits.argmax()]}")

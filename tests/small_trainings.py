@@ -6,7 +6,7 @@ import tiny_task  # noqa: F401
 
 from tinyvit.models import FactorisedViViTConfig
 from tinyvit.training import PRESETS
-from tinyvit.training.config import switched
+from tinyvit.training.config import switch
 
 
 def base(**changes):
@@ -26,12 +26,12 @@ def mixed():
 
 
 def batch_normed():
-    config = switched(base(), architecture="resnet")
+    config = switch(base(), architecture="resnet")
     return replace(config, model=replace(config.model, depths=(1, 1), width=8))
 
 
 def of_task(task, **options):
-    config = switched(base(), task=task)
+    config = switch(base(), task=task)
     return replace(config, objective=replace(config.objective, **options))
 
 

@@ -140,7 +140,7 @@ def test_an_array_that_is_on_a_device_already_is_not_copied(gpus):
 
 
 def test_a_scope_has_its_own_values_and_those_around_it_until_it_ends():
-    with pytest.raises(RuntimeError), backend.scoped(products="tf32"), backend.scoped(owner=1):
+    with pytest.raises(RuntimeError), backend.set_scope(products="tf32"), backend.set_scope(owner=1):
         assert backend.scope() == ("tf32", 1)
         raise RuntimeError
     assert backend.scope() == ("float32", None)

@@ -12,7 +12,7 @@ from tinyvit.data import cifar, cifar_files
 from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, train
 from tinyvit.training.checkpoints import Checkpoints
-from tinyvit.training.display import Silent
+from tinyvit.training.display import SilentDisplay
 from tinyvit.training.trained import load_trained
 
 MODEL = replace(PRESETS["digits"].model, embed_dim=4, depth=1, num_heads=1)
@@ -24,7 +24,7 @@ SPEC, CONTENTS = small(cifar.CIFAR10, images=1)
 def folder(tmp_path_factory):
     """The run of a small training with one checkpoint, and an archive."""
     folder = tmp_path_factory.mktemp("damage")
-    train(CONFIG, folder / "run", Silent())
+    train(CONFIG, folder / "run", SilentDisplay())
     (folder / "data").mkdir()
     (folder / "data" / SPEC.archive).write_bytes(archive(SPEC, CONTENTS))
     return folder

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Rate, Share, Within, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, PositiveShare, Range, Rate, Share, validate
 
 
 @dataclass(frozen=True)
 class Everything:
     side: PositiveInt = 1
-    few: Annotated[int, Within(1, 1000)] = 1
+    few: Annotated[int, Range(1, 1000)] = 1
     offset: Count = 0
     lr: Positive = 1.0
     decay: NotNegative = 0.0

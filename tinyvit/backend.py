@@ -229,13 +229,13 @@ _scope = ContextVar("tinyvit.scope", default=Scope())  # noqa: B039 (a tuple)
 
 
 def scope():
-    """The `Scope` that the innermost `with scoped(…):` has set."""
+    """The `Scope` that the innermost `with set_scope(…):` has set."""
     return _scope.get()
 
 
 @contextmanager
-def scoped(**changes):
-    """Inside `with scoped(products="tf32"):` the `Scope` has these values, and its others as before."""
+def set_scope(**changes):
+    """Inside `with set_scope(products="tf32"):` the `Scope` has these values, and its others as before."""
     token = _scope.set(scope()._replace(**changes))
     try:
         yield

@@ -5,7 +5,7 @@ from importlib import import_module
 from tinyvit.text import did_you_mean
 
 
-def looked_up(table, name, kind):
+def look_up(table, name, kind):
     """The entry of this name; ValueError, with the nearest name or all of them, if there is none."""
     if name in table:
         return table[name]
@@ -43,4 +43,4 @@ class Registry(dict):
         none."""
         if name in self.modules:
             import_module(self.modules[name])
-        return looked_up(dict.fromkeys(self.modules) | self, name, self.kind)
+        return look_up(dict.fromkeys(self.modules) | self, name, self.kind)

@@ -22,7 +22,7 @@ INFINITY = float("inf")
 
 
 @dataclass(frozen=True)
-class Within:
+class Range:
     """An annotation of a number's range: from `least` to `most`, without these ends where it says so.
 
     words   the range for an error, where it isn't "from … to …"
@@ -39,16 +39,16 @@ class Within:
         return lower and (value < self.most if self.below else value <= self.most) and abs(value) < INFINITY
 
 
-PositiveInt = Annotated[int, Within(1, words="a positive int")]
-Width = Annotated[int, Within(1, 65_536)]  # of a model's layers: far above any that was trained
+PositiveInt = Annotated[int, Range(1, words="a positive int")]
+Width = Annotated[int, Range(1, 65_536)]  # of a model's layers: far above any that was trained
 Sides = PositiveInt | tuple[PositiveInt, PositiveInt]  # of a square, or (height, width)
-Count = Annotated[int, Within(0, words="an int of at least 0")]
-Positive = Annotated[float, Within(0, above=True, words="a positive finite number")]
-NotNegative = Annotated[float, Within(0, words="a finite number of at least 0")]
-Share = Annotated[float, Within(0, 1)]
-PositiveShare = Annotated[float, Within(0, 1, above=True, words="a number above 0 and at most 1")]
-Finite = Annotated[float, Within(words="a finite number")]
-Rate = Annotated[float, Within(0, 1, below=True, words="a number of at least 0 and below 1")]
+Count = Annotated[int, Range(0, words="an int of at least 0")]
+Positive = Annotated[float, Range(0, above=True, words="a positive finite number")]
+NotNegative = Annotated[float, Range(0, words="a finite number of at least 0")]
+Share = Annotated[float, Range(0, 1)]
+PositiveShare = Annotated[float, Range(0, 1, above=True, words="a number above 0 and at most 1")]
+Finite = Annotated[float, Range(words="a finite number")]
+Rate = Annotated[float, Range(0, 1, below=True, words="a number of at least 0 and below 1")]
 
 
 def validate(config, option=None):
@@ -63,7 +63,7 @@ def validate(config, option=None):
     for field in fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
         try:
-            object.__setattr__(config, field.name, converted(value, hint))
+            object.__setattr__(config, field.name, convert(value, hint))
         except Mismatch:
             name = field.name if option is None else option + field.name.replace("_", "-")
             raise ValueError(f"{name} must be {expected(hint)}, got {value!r}") from None
@@ -84,11 +84,11 @@ class Mismatch(Exception):
     """A value that isn't of an annotated type."""
 
 
-def converted(value, hint):
+def convert(value, hint):
     """The value in the type of an annotation; Mismatch if it is of another kind, or out of range."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        value = converted(value, parts[0])
+        value = convert(value, parts[0])
         if parts[1].holds(value):
             return value
     elif origin is Literal:
@@ -97,13 +97,13 @@ def converted(value, hint):
     elif origin in (UnionType, Union):
         for part in parts:
             try:
-                return converted(value, part)
+                return convert(value, part)
             except Mismatch:
                 continue
     elif origin is tuple and isinstance(value, (tuple, list)):
         kinds = [parts[0]] * len(value) if parts[-1] is Ellipsis else parts
         if len(kinds) == len(value):
-            return tuple(map(converted, value, kinds))
+            return tuple(map(convert, value, kinds))
     elif hint is Any:
         return value
     elif hint in (int, float):

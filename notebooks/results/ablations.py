@@ -64,7 +64,7 @@ class PostNormViT(ViT):
             block.__class__ = PostNormBlock
 
 
-class Silent(Display):
+class SilentDisplay(Display):
     """Prints nothing but warnings."""
 
     def start(self, trainer, path): ...
@@ -125,7 +125,7 @@ RATES = {
 def accuracy(config):
     """The accuracy after the last epoch of a training."""
     with tempfile.TemporaryDirectory() as folder:
-        summary = train(config, Path(folder) / "run", Silent())
+        summary = train(config, Path(folder) / "run", SilentDisplay())
     if "interrupted" in summary:
         raise SystemExit(summary["interrupted"])
     return summary["validation_accuracy" if config.validation else "test_accuracy"]

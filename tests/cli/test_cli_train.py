@@ -61,7 +61,7 @@ def test_a_run_that_cannot_be_resumed_is_refused_and_left_unchanged(refused, unf
 def test_a_folder_in_use_or_with_a_damaged_configuration_is_refused(refused, unfinished):
     from tinyvit.training.run_folder import RunFolder
 
-    with RunFolder(unfinished).locked():
+    with RunFolder(unfinished).hold_lock():
         assert "in use by another training" in refused("train", "--resume", unfinished)
     (unfinished / "config.json").write_text("{")
     assert "config.json is not a tinyvit configuration" in refused("train", "--resume", unfinished)

@@ -9,7 +9,7 @@ from strategies import seeds
 
 from tinyvit import Key, reference
 from tinyvit.data import Augmentation, Dataset
-from tinyvit.data.augment import CHANGED, Changes, augment, changed
+from tinyvit.data.augment import CHANGED, Changes, apply_changes, augment
 from tinyvit.data.policy import COLOUR, GEOMETRY, OPERATIONS, Choices
 from tinyvit.kernels.cuda.augment import SOURCE
 
@@ -26,7 +26,7 @@ def dataset(seed, B, C, *shape, levels=256):
 def assert_same(cupy, data, changes):
     got = CHANGED.find(cupy.asarray(data.images))(cupy.asarray(data.images), changes, data, "float32")
     with reference():
-        expected = changed(data.images, changes, data, "float32")
+        expected = apply_changes(data.images, changes, data, "float32")
     assert got.dtype == "float32"
     np.testing.assert_array_equal(got.get(), expected)
 

@@ -13,7 +13,7 @@ from strategies import redrawn
 from tinyvit import Context, Key, ViT, ViTConfig, backend, optim
 from tinyvit.models import ResNetConfig, SwinConfig, build
 from tinyvit.training import PRESETS, cuda_graph, train_step
-from tinyvit.training.config import check_device_options, switched
+from tinyvit.training.config import check_device_options, switch
 from tinyvit.training.cuda_graph import StepGraphs, allocate
 from tinyvit.training.step import CaptureError
 from tinyvit.training.trainer import Trainer
@@ -145,7 +145,7 @@ DIT = PRESETS["dit-digits"]
 TRAININGS = {
     "classification": replace(TINY, optim=replace(DIGITS.optim, ema=0.9)),
     "some patches": replace(TINY, optim=replace(DIGITS.optim, keep_patches=0.5, keep_until=0.5)),
-    "mae": switched(TINY, task="mae"),
+    "mae": switch(TINY, task="mae"),
     "diffusion": replace(DIT, model=replace(DIT.model, embed_dim=16, depth=1), epochs=1, device="cuda"),
     "swin": replace(TINY, architecture="swin", model=SwinConfig(
         img_size=8, patch_size=2, in_chans=1, embed_dim=16, depths=(2,), num_heads=(2,), window_size=2,

@@ -59,7 +59,7 @@ def test_everything_happens_on_the_models_gpu_whichever_is_current(second_gpu):
     model = ViT(SHAPE, device=second_gpu)
     optimizer, average = optim.AdamW(model), optim.EMA(model)
     take_steps(model, optimizer, average, range(2))
-    with average.applied():
+    with average.apply():
         probs = model.predict(backend.to_device(IMAGES, second_gpu))
     arrays = [probs, model.storage.grad, average.average, *optimizer.state, optimizer.t, *model.state_dict().values()]
     assert {backend.device_of(x) for x in arrays} == {model.device} == {second_gpu}

@@ -141,7 +141,7 @@ def test_an_evaluation_moves_the_model_of_each_rank_to_a_card_of_its_own(cupy, m
         size=2, device=lambda device: ("cuda:1", None), gather=lambda value: [value, value], sharing=nullcontext
     )  # fmt: skip
     monkeypatch.setattr(pretend_cupy.Device, "count", 2)
-    monkeypatch.setattr(distributed, "launched", lambda: nullcontext(ranks))
+    monkeypatch.setattr(distributed, "join_ranks", lambda: nullcontext(ranks))
     learner = Normed()
     learner.to(device="cuda:0")
     trained = SimpleNamespace(model=learner, learner=learner, why_not_gpu=None)

@@ -115,7 +115,7 @@ def test_tf32_rounds_float32_products_only_where_it_is_asked_for(cupy):
         return abs(out.get() - wanted).max()
 
     assert error() < 1e-5
-    with backend.scoped(products="tf32"):
+    with backend.set_scope(products="tf32"):
         assert 1e-4 < error() < 3e-2
         assert error("bfloat16") < 1e-4
     assert error() < 1e-5

@@ -194,7 +194,7 @@ def test_the_users_copy_is_copied_into_the_cache_and_read_from_there(tmp_path):
     mine.write_bytes(ARCHIVE)
     taken = cache.take_over(TEN, mine, tmp_path / "cache")
     assert mine.read_bytes() == ARCHIVE
-    for found in (taken, cache.obtain(TEN, tmp_path / "cache"), cache.kept(TEN, tmp_path / "cache")):
+    for found in (taken, cache.obtain(TEN, tmp_path / "cache"), cache.find_cached(TEN, tmp_path / "cache")):
         assert_kept(found)
         assert found.source == f"file: {mine}"
     assert visible(tmp_path / "cache") == WHOLE_CACHE

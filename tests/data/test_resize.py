@@ -27,7 +27,7 @@ def test_a_resampled_image_is_what_predict_reads_from_a_file_of_it(tmp_path_fact
     pixels = before.images[0]
     path = tmp_path_factory.getbasetemp() / "image.png"
     Image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(path)
-    after = data.resized(before, new, crop=crop if size != new else 1.0)  # which is left as it is
+    after = data.resize_dataset(before, new, crop=crop if size != new else 1.0)  # which is left as it is
     (seen,) = replace(Preprocessing.from_dataset(after), crop=crop if size != new else 1.0).read([path])
     np.testing.assert_array_equal(after.images[0], seen)
     assert after.images.dtype == "uint8"
@@ -35,28 +35,28 @@ def test_a_resampled_image_is_what_predict_reads_from_a_file_of_it(tmp_path_fact
 
 @given(seed=seeds(), new=st.tuples(SIDES, SIDES))
 def test_pixels_stay_between_dark_and_fully_lit_although_a_cubic_overshoots(seed, new):
-    after = data.resized(dataset(seed, scale=16.0), new).images
+    after = data.resize_dataset(dataset(seed, scale=16.0), new).images
     assert after.min() >= 0 and after.max() <= 16
 
 
 def test_more_images_than_a_thread_takes_at_a_time_keep_their_order_labels_and_statistics():
     before = dataset(count=2 * CHANNELS_AT_A_TIME + 5)
-    after = data.resized(before, 12)
+    after = data.resize_dataset(before, 12)
     for row in (0, CHANNELS_AT_A_TIME - 1, CHANNELS_AT_A_TIME, 2 * CHANNELS_AT_A_TIME + 4):
-        np.testing.assert_array_equal(after.images[row], data.resized(before.subset([row]), 12).images[0])
+        np.testing.assert_array_equal(after.images[row], data.resize_dataset(before.subset([row]), 12).images[0])
     assert (after.classes, after.mean, after.std) == (before.classes, before.mean, before.std)
     np.testing.assert_array_equal(after.labels, before.labels)
 
 
 def test_images_that_already_have_the_size_are_unchanged():
     before = dataset()
-    assert data.resized(before, 8) is before
+    assert data.resize_dataset(before, 8) is before
 
 
 def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_made(monkeypatch):
     monkeypatch.setattr("tinyvit.backend.physical_memory", lambda: 1 << 20)
     with pytest.raises(ValueError, match=r"3 images of 1000×1000 need .* a smaller image size"):
-        data.resized(dataset(), 1000)
+        data.resize_dataset(dataset(), 1000)
 
 
 # -- smaller images, by array code -------------------------------------------------------------------------------------

@@ -31,10 +31,10 @@ class Losses(Display):
 
 
 def main(out, folder, *cases):
-    from tinyvit.training.distributed import launched
+    from tinyvit.training.distributed import join_ranks
 
     found = {}
-    with launched() as ranks:
+    with join_ranks() as ranks:
         for case in cases or CASES:
             display = Losses()
             run = folder / f"{out.stem}-{case}"

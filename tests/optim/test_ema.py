@@ -63,7 +63,7 @@ def test_applied_gives_the_model_the_average_and_then_its_own_weights_back_bit_f
     averaged(model, average, [seed, seed + 1])
     own, mean, images = model.state_dict(), average.average.copy(), images_for(model, seed, 2)
     logits = model(images)[0]
-    with average.applied() as same:
+    with average.apply() as same:
         assert same is model
         np.testing.assert_array_equal(model.storage.data, mean)
         assert (model(images)[0] != logits).any()
@@ -78,7 +78,7 @@ def test_after_an_exception_the_model_has_its_own_weights_too():
     average = EMA(model)
     averaged(model, average, [1])
     own, mean = model.storage.data.copy(), average.average.copy()
-    with pytest.raises(KeyboardInterrupt), average.applied():
+    with pytest.raises(KeyboardInterrupt), average.apply():
         model.storage.data[:] = np.nan
         raise KeyboardInterrupt
     np.testing.assert_array_equal(model.storage.data, own)
@@ -92,7 +92,7 @@ def test_buffers_stay_as_they_are():
     buffer.data = buffer.data + 1
     before = buffer.data.copy()
     averaged(model, average, [1])
-    with average.applied():
+    with average.apply():
         np.testing.assert_array_equal(buffer.data, before)
     np.testing.assert_array_equal(buffer.data, before)
 
@@ -123,5 +123,5 @@ def test_the_average_of_a_model_that_was_moved_is_refused():
     model.to(dtype="float32")
     with pytest.raises(ValueError, match=r"moved to another storage; call rebind\(\) on its EMA"):
         average.update()
-    with pytest.raises(ValueError, match=r"call rebind\(\) on its EMA"), average.applied():
+    with pytest.raises(ValueError, match=r"call rebind\(\) on its EMA"), average.apply():
         pass

@@ -12,7 +12,7 @@ from steps import Killed, StopsAfter
 from tinyvit import ViT, ViTConfig, data
 from tinyvit.tensors import load_tensors
 from tinyvit.training import PRESETS, OptimConfig, resume, train
-from tinyvit.training.display import Silent
+from tinyvit.training.display import SilentDisplay
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.trained import load_for_evaluation, load_trained
@@ -31,7 +31,7 @@ SMALL = replace(
 def source(tmp_path_factory):
     """A run with an MLP head, on the first digits."""
     path = tmp_path_factory.mktemp("finetune") / "source"
-    train(SMALL, path, Silent())
+    train(SMALL, path, SilentDisplay())
     return path
 
 
@@ -73,7 +73,7 @@ def test_for_larger_images_the_positions_are_resized_and_the_images_enlarged(sou
     state = before.at_img_size((12, 16), method).state_dict()
     np.testing.assert_array_equal(trainer.model.state_dict()["pos_embed"], state["pos_embed"])
     assert trainer.split.train.images.shape == (30, 1, 12, 16)
-    expected = data.resized(data.choose(data.digits(), OTHERS).test, (12, 16)).images
+    expected = data.resize_dataset(data.choose(data.digits(), OTHERS).test, (12, 16)).images
     np.testing.assert_array_equal(trainer.split.test.images, expected)
 
 
@@ -97,7 +97,7 @@ def test_a_folders_images_are_resampled_and_cropped_as_those_of_the_run(source, 
     kept = json.loads((source / "preprocessing.json").read_text()) | {"resample": resample, "crop": crop}
     (other / "preprocessing.json").write_text(json.dumps(kept))
     config = finetune_config(other, "folder", data_dir=str(tmp_path / "photos"), epochs=1, device="cpu", threads=1)
-    train(config, tmp_path / "run", Silent())
+    train(config, tmp_path / "run", SilentDisplay())
     trained = load_trained(tmp_path / "run", "cpu")
     assert (trained.preprocessing.resample, trained.preprocessing.crop) == (resample, crop)
     expected = data.load("folder", tmp_path / "photos", (8, 8), 1, resample=resample, crop=crop)
@@ -117,7 +117,7 @@ def tuned(source, tmp_path_factory):
     """A finished fine-tuning on larger images, whose source is gone."""
     gone = shutil.copytree(source, tmp_path_factory.mktemp("tuned") / "gone")
     path = gone.parent / "run"
-    train(config_for(gone, img_size=12, freeze="1"), path, Silent())
+    train(config_for(gone, img_size=12, freeze="1"), path, SilentDisplay())
     shutil.rmtree(gone)
     return path
 
@@ -149,12 +149,12 @@ def test_it_is_evaluated_on_enlarged_images_without_its_source(tuned):
 @pytest.mark.parametrize("steps", [1, 4])
 def test_killed_and_resumed_without_the_source_it_ends_in_the_same_bits(source, tmp_path, steps):
     config = config_for(source, img_size=12, freeze="embed", save_minutes=0.0, optim=OptimConfig(ema=0.9))
-    train(config, tmp_path / "whole", Silent())
+    train(config, tmp_path / "whole", SilentDisplay())
     gone = shutil.copytree(source, tmp_path / "gone")
     with pytest.raises(Killed):
         train(replace(config, init=replace(config.init, run=str(gone))), tmp_path / "run", StopsAfter(steps, Killed))
     shutil.rmtree(gone)
-    resume(tmp_path / "run", Silent())
+    resume(tmp_path / "run", SilentDisplay())
     ends = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
     assert ends[0] == ends[1]
 
@@ -162,18 +162,18 @@ def test_killed_and_resumed_without_the_source_it_ends_in_the_same_bits(source, 
 def test_killed_before_its_first_checkpoint_it_restarts_only_with_the_same_weights(source, tmp_path):
     run = tmp_path / "run"
     copy = shutil.copytree(source, tmp_path / "copy")
-    summary = train(config_for(copy), run, Silent())
+    summary = train(config_for(copy), run, SilentDisplay())
     whole = (run / "model.safetensors").read_bytes()
     for name in ("summary.json", "model.safetensors"):
         (run / name).unlink()
     shutil.rmtree(run / "checkpoints")
-    resume(run, Silent())
+    resume(run, SilentDisplay())
     assert summary["steps"] == 9 and (run / "model.safetensors").read_bytes() == whole
     (run / "summary.json").unlink()
     shutil.rmtree(run / "checkpoints")
     RunFolder(copy).save_model(ViT(replace(SMALL.model, num_classes=len(FIRST)), seed=9).state_dict())
     with pytest.raises(ValueError, match=r"holds other weights than those that this training began with \(SHA256 "):
-        resume(run, Silent())
+        resume(run, SilentDisplay())
 
 
 @pytest.mark.parametrize(("fields", "message"), [
@@ -186,7 +186,7 @@ def test_killed_before_its_first_checkpoint_it_restarts_only_with_the_same_weigh
 ])  # fmt: skip
 def test_impossible_settings_are_refused_before_anything_is_written(source, tmp_path, fields, message):
     with pytest.raises(ValueError, match=message):
-        train(config_for(source, **{"img_size": 12} | fields), tmp_path / "run", Silent())
+        train(config_for(source, **{"img_size": 12} | fields), tmp_path / "run", SilentDisplay())
     assert not (tmp_path / "run").exists()
 
 

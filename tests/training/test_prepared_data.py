@@ -60,13 +60,14 @@ def test_another_data_set_is_used_with_all_its_classes(pictures):
 def test_images_of_another_size_are_resized_as_those_of_the_run():
     split = load_prepared_data(trained(size=12, resample="bilinear"))
     assert split.train.images.shape[1:] == (1, 12, 12)
-    assert_same(split, [data.resized(part, 12, "bilinear") for part in data.digits()])
+    assert_same(split, [data.resize_dataset(part, 12, "bilinear") for part in data.digits()])
 
 
 def test_images_of_another_shape_are_stretched_where_those_of_the_run_were():
     split = load_prepared_data(trained((8, 12), crop=None))
-    assert_same(split, [data.resized(part, (8, 12), crop=None) for part in data.digits()])
-    assert_same(load_prepared_data(trained((8, 12), crop=0.5)), [data.resized(p, (8, 12)) for p in data.digits()])
+    assert_same(split, [data.resize_dataset(part, (8, 12), crop=None) for part in data.digits()])
+    split = load_prepared_data(trained((8, 12), crop=0.5))
+    assert_same(split, [data.resize_dataset(part, (8, 12)) for part in data.digits()])
 
 
 def test_files_are_resized_and_cropped_as_those_of_the_run(pictures):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tinyvit.training import PRESETS, resume, train
-from tinyvit.training.display import Silent
+from tinyvit.training.display import SilentDisplay
 from tinyvit.training.run_folder import RunFolder
 
 CONFIG = PRESETS["digits"]
@@ -25,7 +25,7 @@ def contents(path):
 
 
 def test_a_run_begins_with_its_configuration(folder):
-    with folder.started(CONFIG):
+    with folder.start(CONFIG):
         assert folder.read_config() == CONFIG
 
 
@@ -36,15 +36,16 @@ def test_a_folder_that_holds_a_run_is_refused_and_stays_as_it_is(folder, left):
     folder.path.mkdir()
     (folder.path / left).write_text("precious")
     message = rf"already holds a run \({left}\); choose another folder"
-    with pytest.raises(ValueError, match=message), folder.started(CONFIG):
+    with pytest.raises(ValueError, match=message), folder.start(CONFIG):
         pass
     assert contents(folder.path) == {left: b"precious", ".lock": b""}
 
 
 HOLD_THE_LOCK = """
 import sys
+from tinyvit.training.display import SilentDisplay
 from tinyvit.training.run_folder import RunFolder
-with RunFolder(sys.argv[1]).locked():
+with RunFolder(sys.argv[1]).hold_lock():
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -63,12 +64,12 @@ def other_process(folder):
 
 @pytest.mark.end_to_end
 def test_a_folder_in_use_by_another_process_is_refused_until_that_process_is_gone(folder, other_process):
-    with pytest.raises(ValueError, match="run is in use by another training"), folder.started(CONFIG):
+    with pytest.raises(ValueError, match="run is in use by another training"), folder.start(CONFIG):
         pass
     assert not folder.config.exists()
     other_process.kill()
     other_process.wait()
-    with folder.started(CONFIG):
+    with folder.start(CONFIG):
         assert folder.config.exists()
 
 
@@ -87,7 +88,7 @@ SMALL = replace(
 GONE = "run was removed, moved or replaced while this training was writing to it"
 
 
-class Meanwhile(Silent):
+class Meanwhile(SilentDisplay):
     """A silent display that calls a function after the first step of a training."""
 
     def __init__(self, action=lambda: None):

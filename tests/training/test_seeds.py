@@ -104,7 +104,7 @@ def test_a_folder_of_several_runs_is_not_taken_for_one(config, folder):
 
 
 def test_a_training_in_use_or_a_damaged_list_of_seeds_is_refused(config, folder, tmp_path):
-    with RunFolder(folder).locked(), pytest.raises(ValueError, match="in use by another training"):
+    with RunFolder(folder).hold_lock(), pytest.raises(ValueError, match="in use by another training"):
         resume_seeds(folder)
     for content in (b"", b"[]", b'{"seeds": [1]}', b'{"seeds": [1, 1], "config": {}}', b'{"seeds": [1], "config": {}}'):
         (tmp_path / "seeds.json").write_bytes(content)

@@ -11,7 +11,7 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.tensors import load_tensors
 from tinyvit.training import TrainConfig, train
 from tinyvit.training.config import to_json
-from tinyvit.training.display import Silent
+from tinyvit.training.display import SilentDisplay
 from tinyvit.training.predict import predict
 from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.tasks.classification import evaluate
@@ -37,7 +37,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(photos, tmp_path_factory):
     path = tmp_path_factory.mktemp("trained") / "run"
-    train(TrainConfig("folder", MODEL, epochs=1, batch_size=8, data_dir=str(photos)), out=path, display=Silent())
+    train(TrainConfig("folder", MODEL, epochs=1, batch_size=8, data_dir=str(photos)), out=path, display=SilentDisplay())
     return path
 
 

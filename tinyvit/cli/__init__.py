@@ -109,9 +109,9 @@ def together(argv):
         return contextlib.nullcontext()
     if rank > 0:
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    from tinyvit.training.distributed import launched
+    from tinyvit.training.distributed import join_ranks
 
-    return launched(distributed)
+    return join_ranks(distributed)
 
 
 @contextlib.contextmanager

@@ -41,14 +41,14 @@ class Bench:
         from tinyvit.bench.table import case_table, heading
         from tinyvit.levels import available, usable_level
         from tinyvit.progress import tqdm
-        from tinyvit.registry import looked_up
+        from tinyvit.registry import look_up
         from tinyvit.training.threads import concurrent_threads, thread_count
 
         check_least(self, rounds=1)
         if self.scaling and self.out is None:
             raise ValueError("--scaling draws a picture; say with --out which folder it goes to")
         names = dict.fromkeys(self.cases) or (() if self.scaling else CASES)
-        cases = [looked_up(CASES, name, "case") for name in names]
+        cases = [look_up(CASES, name, "case") for name in names]
         threads = concurrent_threads(thread_count(self.threads))
         for level in self.kernels:
             usable_level(level, "kernels")

@@ -13,7 +13,7 @@ from tinyvit.cli import notes
 from tinyvit.cli.parsing import Run
 from tinyvit.files import expand_path
 from tinyvit.models.registry import variants
-from tinyvit.registry import looked_up
+from tinyvit.registry import look_up
 from tinyvit.text import printable, say
 
 
@@ -83,10 +83,10 @@ def computing(trained, options):
     import numpy as np
 
     from tinyvit.levels import using
-    from tinyvit.training.distributed import launched
+    from tinyvit.training.distributed import join_ranks
     from tinyvit.training.distributed.agreement import check_same, digests
 
-    with launched() as ranks, using(options.kernels), np.errstate(all="ignore"):
+    with join_ranks() as ranks, using(options.kernels), np.errstate(all="ignore"):
         if ranks.size > 1:
             device, _ = ranks.device(options.device)
             if device != trained.learner.device:
@@ -108,7 +108,7 @@ def model_and_task(name, device="cpu", **fields):
     from tinyvit.training.tasks import task_class
 
     if not os.path.lexists(expand_path(name)) or name in variants(name):
-        looked_up(variants(name), name, "run folder or model")
+        look_up(variants(name), name, "run folder or model")
         return create_model(name, device=device, **fields), None
     config = RunFolder(name).read_config()
     lacking = [field for field in fields if not hasattr(config.model, field)]
@@ -131,7 +131,7 @@ def readable(results, unreadable):
 def class_number(name, classes):
     """The number of a class that was given by its name, or by its number; ValueError if there is none."""
     numbers = {str(number): number for number in range(len(classes))}
-    return looked_up(numbers | {own: number for number, own in enumerate(classes)}, name, "class")
+    return look_up(numbers | {own: number for number, own in enumerate(classes)}, name, "class")
 
 
 def file_to_write(text, option, endings):

@@ -29,7 +29,7 @@ def train(rest):
     from tinyvit.models import config_class
     from tinyvit.training import PRESETS, TrainConfig, preset
     from tinyvit.training import train as run_training
-    from tinyvit.training.config import switched
+    from tinyvit.training.config import switch
 
     if rest[:1] in (["-h"], ["--help"]):
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
@@ -40,7 +40,7 @@ def train(rest):
                          f"tinyvit train --resume RUN, got {name or 'nothing'}")  # fmt: skip
     if "--resume" in options:
         raise ValueError("a run is resumed without a preset: tinyvit train --resume RUN")
-    default = switched(preset(name), option(options, "--architecture"), option(options, "--task"))
+    default = switch(preset(name), option(options, "--architecture"), option(options, "--task"))
     of_task = type(default.objective)
     typed = [("model", config_class(default.architecture)), ("objective", of_task, field(default_factory=of_task))]
     cls = make_dataclass("TrainConfig", typed, bases=(TrainConfig, SeveralSeeds), frozen=True)

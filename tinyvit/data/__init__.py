@@ -6,8 +6,8 @@ from tinyvit.data.augment import Augmentation
 from tinyvit.data.dataset import Dataset, Split, choose, hold_out
 from tinyvit.data.digits import digits
 from tinyvit.data.loader import Loader
-from tinyvit.data.resize import resized
-from tinyvit.registry import looked_up
+from tinyvit.data.resize import resize_dataset
+from tinyvit.registry import look_up
 
 DATASETS = {  # name: the file here that is imported for it, and its function of that name
     "digits": "digits", "moving-digits": "moving_digits", "coloured-digits": "coloured_digits", "cifar10": "cifar",
@@ -25,7 +25,7 @@ def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resa
     frames               of the videos of a `folder` or of moving-digits; None for a folder of images
     resample, crop       how, as for `read_image`
     """
-    file = looked_up(DATASETS, name, "data set")
+    file = look_up(DATASETS, name, "data set")
     if name in BUILT_IN and data_dir is not None:
         raise ValueError(f"{name} are built in; leave out --data-dir, got {data_dir}")
     make = getattr(import_module(f"tinyvit.data.{file}"), file)

@@ -14,7 +14,7 @@ import numpy as np
 from tinyvit.arrays import array_module
 from tinyvit.data import geometry
 from tinyvit.levels import Kernels
-from tinyvit.validation import Count, NotNegative, Share, Within, validate
+from tinyvit.validation import Count, NotNegative, Range, Share, validate
 
 MAX_OPERATIONS = 100  # of RandAugment: each is a pass over the batch, and an image is grey long before
 
@@ -29,9 +29,9 @@ class Augmentation:
     """Whether half of the images are mirrored left to right."""
     policy: Literal["none", "trivial", "rand"] = "none"
     """Colour and geometry: TrivialAugment (one operation of any strength), or RandAugment (some of one strength)."""
-    operations: Annotated[int, Within(1, MAX_OPERATIONS)] = 2
+    operations: Annotated[int, Range(1, MAX_OPERATIONS)] = 2
     """Operations that each image gets from RandAugment."""
-    magnitude: Annotated[float, Within(0, 30)] = 9.0
+    magnitude: Annotated[float, Range(0, 30)] = 9.0
     """Strength of RandAugment's operations, from 0 to 30."""
     erase: Share = 0.0
     """Probability that a rectangle of the image is erased."""
@@ -86,7 +86,7 @@ def augment_each(images, augmentation, dataset, key, dtype):
     """Images (B, C, H, W), or videos (B, C, T, H, W), changed each by itself and normalised."""
     changes = draw_changes(augmentation, key, len(images), *images.shape[-2:])
     kernel = CHANGED.find(images) if dtype == "float32" else None
-    return (kernel or changed)(images, changes, dataset, dtype)
+    return (kernel or apply_changes)(images, changes, dataset, dtype)
 
 
 def draw_changes(augmentation, key, B, H, W):
@@ -109,7 +109,7 @@ def draw_changes(augmentation, key, B, H, W):
     return Changes(reduce(np.matmul, moves) if moves else None, choices, erased)
 
 
-def changed(images, changes, dataset, dtype):
+def apply_changes(images, changes, dataset, dtype):
     """Images (B, C, H, W), or videos (B, C, T, H, W), of a `Dataset` after the `Changes`, normalised."""
     shape, images = images.shape, as_planes(images)
     if changes.matrices is not None:

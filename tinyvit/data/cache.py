@@ -23,7 +23,7 @@ MAX_RETRIES = 2             # at a file whose download breaks off
 TIMEOUT_SECONDS = 30        # without a single byte
 
 
-class Kept(NamedTuple):
+class CacheEntry(NamedTuple):
     """A data set on the disk: its records by file, its folder, and its source (if known)."""
 
     rows: dict[str, np.ndarray]
@@ -40,10 +40,10 @@ def cache_folder():
 
 def obtain(spec, root):
     """The data set in the folder `root`, downloaded if it is missing there."""
-    found = kept(spec, root)
+    found = find_cached(spec, root)
     if found is None:
         with filling(root):
-            found = kept(spec, root) or download(spec, root)
+            found = find_cached(spec, root) or download(spec, root)
     return found
 
 
@@ -54,7 +54,7 @@ def take_over(spec, path, root):
         return put(spec, root, rows, f"file: {os.path.realpath(path)}")
 
 
-def kept(spec, root):
+def find_cached(spec, root):
     """The data set in `root`, in any form; None if there is none.
 
     Raises ValueError if it can't be read, or if tinyvit put it there and it has changed since.
@@ -63,10 +63,10 @@ def kept(spec, root):
     manifest = folder / MANIFEST
     if not manifest.exists():
         found = cifar_files.locate(spec, root)
-        return found and Kept(cifar_files.read(spec, root), found[1], None)
+        return found and CacheEntry(cifar_files.read(spec, root), found[1], None)
     try:
         source = verified_manifest(manifest)["source"]
-        return Kept(cifar_files.read(spec, folder), folder, source)
+        return CacheEntry(cifar_files.read(spec, folder), folder, source)
     except ValueError as error:
         raise ValueError(f"{error}; remove {folder}, or repeat tinyvit data {spec.name} --from FILE") from error
 
@@ -80,7 +80,7 @@ def put(spec, root, rows, source):
     with create(folder) as new:
         new.mkdir()
         write_with_manifest(new / MANIFEST, {name: rows[name] for name in spec.names}, {"source": source})
-    return Kept(rows, folder, source)
+    return CacheEntry(rows, folder, source)
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def cifar(name, data_dir=None):
     if data_dir is None:
         return as_split(spec, cache.obtain(spec, cache.cache_folder()).rows)
     path = expand_path(data_dir)
-    kept = cache.kept(spec, path)
+    kept = cache.find_cached(spec, path)
     return as_split(spec, kept.rows if kept else cifar_files.read(spec, path))
 
 

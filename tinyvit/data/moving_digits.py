@@ -42,11 +42,11 @@ def clips(images, frames, name):
     n, generator = len(images), Key(0).at(f"moving digits {name}").generator()
     starts = generator.integers(SIDE, size=(n, 2))
     speeds = generator.choice(SPEEDS, size=(n, 1))
-    found = [moved(images[:, 0], starts, speeds * np.array(step), frames) for step in DIRECTIONS.values()]
+    found = [shift_digits(images[:, 0], starts, speeds * np.array(step), frames) for step in DIRECTIONS.values()]
     return np.stack(found, axis=1).reshape(-1, 1, frames, SIDE, SIDE), np.tile(np.arange(len(found)), n)
 
 
-def moved(images, starts, steps, frames):
+def shift_digits(images, starts, steps, frames):
     """Clips (n, T, 16, 16) of images (n, 8, 8) that are at `starts` (n, 2) in the first frame and move by `steps` (n,
     2) pixels, (rows, columns), to the next. What leaves on one side comes in on the other."""
     ground = np.zeros((len(images), SIDE, SIDE), images.dtype)

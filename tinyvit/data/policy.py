@@ -46,7 +46,7 @@ COLOUR = {
     "contrast": Operation(lambda images, amount: colour.contrast(images, 1 + amount), 0.99, 0.9),
     "saturation": Operation(lambda images, amount: colour.saturation(images, 1 + amount), 0.99, 0.9),
     "sharpness": Operation(lambda images, amount: colour.sharpness(images, 1 + amount), 0.99, 0.9),
-    "posterize": Operation(lambda images, amount: colour.posterize(images, 8 - rounded(amount)), 6, 4, signed=False),
+    "posterize": Operation(lambda images, amount: colour.posterize(images, 8 - to_int(amount)), 6, 4, signed=False),
     "solarize": Operation(lambda images, amount: colour.solarize(images, 256 - amount), 256, 256, signed=False),
 }
 GEOMETRY = {
@@ -116,6 +116,6 @@ def recolour(images, choices, scale):
     return images
 
 
-def rounded(amount):
+def to_int(amount):
     """To the nearest integer, (B,) int32."""
     return array_module(amount).rint(amount).astype("int32")

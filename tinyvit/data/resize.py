@@ -12,7 +12,7 @@ from tinyvit.backend import constant, device_of
 CHANNELS_AT_A_TIME = 256  # of images, in a thread
 
 
-def resized(dataset, size, resample="bicubic", crop=1.0):
+def resize_dataset(dataset, size, resample="bicubic", crop=1.0):
     """A `Dataset` with images of another size (H, W), smaller or larger, by Pillow; with its own if that is its size.
 
     resample, crop   as for `read_image`

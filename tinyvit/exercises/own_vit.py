@@ -152,7 +152,7 @@ def run_training(config, whose, mine=None):
         hand_over(trainer.model, mine)
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(Path(place) / "run")
-        with folder.started(trainer.config):
+        with folder.start(trainer.config):
             try:
                 return run(trainer, folder, LineDisplay(whose))
             except Diverged as error:

@@ -5,15 +5,15 @@ from typing import Annotated
 import numpy as np
 
 from tinyvit.text import shorten
-from tinyvit.validation import Finite, Mismatch, Positive, Within, converted, expected
+from tinyvit.validation import Finite, Mismatch, Positive, Range, convert, expected
 
 MAX_SIDE_PIXELS = 65_535  # pixels, as in a JPEG
 MAX_CLASSES = 1_000_000  # ImageNet-21k has 21,843
-Size = Annotated[int, Within(1, 1 << 31)]
-Side = Annotated[int, Within(1, MAX_SIDE_PIXELS)]
+Size = Annotated[int, Range(1, 1 << 31)]
+Side = Annotated[int, Range(1, MAX_SIDE_PIXELS)]
 Sides = Side | tuple[Side, Side]
-Classes = Annotated[int, Within(0, MAX_CLASSES)]
-Number = Annotated[float, Within(-1e300, 1e300)]  # far from overflow
+Classes = Annotated[int, Range(0, MAX_CLASSES)]
+Number = Annotated[float, Range(-1e300, 1e300)]  # far from overflow
 
 
 def check_fields(values, kinds, source):
@@ -27,7 +27,7 @@ def check_fields(values, kinds, source):
     for name, kind in kinds.items():
         try:
             if values.get(name) is not None:
-                found[name] = converted(values[name], kind)
+                found[name] = convert(values[name], kind)
         except (Mismatch, OverflowError):  # an int that no float can hold
             wrong.append(f"{name} {shorten(repr(values[name]))} (expected {expected(kind)})")
     if wrong:
@@ -53,7 +53,7 @@ def normalisation(said, given, channels, source):
             chosen = value
         numbers = list(np.ravel(np.asarray(chosen, object)))
         try:
-            found.append(converted(numbers * (channels if len(numbers) == 1 else 1), tuple[(kind,) * channels]))
+            found.append(convert(numbers * (channels if len(numbers) == 1 else 1), tuple[(kind,) * channels]))
         except (Mismatch, OverflowError) as error:
             wanted = f"{wanted} for each of {channels} channels, or one for all"
             raise ValueError(f"{where} is {shorten(repr(chosen))}; expected {wanted}{advice}") from error

@@ -10,12 +10,12 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop.fields import MAX_SIDE_PIXELS, Number, check_fields, normalisation
 from tinyvit.text import shorten
-from tinyvit.validation import Positive, Within
+from tinyvit.validation import Positive, Range
 
 SOURCE = "preprocessor_config.json"
 FIELDS = {
     "do_resize": bool, "do_rescale": bool, "do_normalize": bool, "do_center_crop": bool, "offset": bool,
-    "resample": Annotated[int, Within(0, len(RESAMPLE) - 1)], "rescale_factor": Positive, "crop_pct": Number,
+    "resample": Annotated[int, Range(0, len(RESAMPLE) - 1)], "rescale_factor": Positive, "crop_pct": Number,
     "image_mean": Any, "image_std": Any, "size": Any, "crop_size": Any,
 }  # fmt: skip
 RESCALE_FACTOR = 1 / 255

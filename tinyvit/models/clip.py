@@ -26,10 +26,10 @@ from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import LearnedPositions
 from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
-from tinyvit.validation import NotNegative, Positive, PositiveInt, Sides, Width, Within, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Range, Sides, Width, validate
 
 FIRST_LOGIT_SCALE = log(1 / 0.07)
-Depth = Annotated[int, Within(1, MAX_BLOCKS)]
+Depth = Annotated[int, Range(1, MAX_BLOCKS)]
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class ClipConfig:
     """Blocks of the text tower."""
     text_heads: PositiveInt = 8
     """Attention heads of the text tower; they divide text_dim."""
-    context_length: Annotated[int, Within(2, words="an int of at least 2")] = 77
+    context_length: Annotated[int, Range(2, words="an int of at least 2")] = 77
     """Tokens of a text, with those of its start and its end (T)."""
-    vocab_size: Annotated[int, Within(3, words="an int of at least 3")] = 49408
+    vocab_size: Annotated[int, Range(3, words="an int of at least 3")] = 49408
     """Different tokens; with a vocabulary its words, and two for a text's start and end."""
     vocabulary: tuple[str, ...] = ()
     """The words that texts may have; none for texts in byte pairs, whose tokenizer is a file."""

@@ -21,7 +21,7 @@ from tinyvit.nn.patch_embed import PatchEmbed
 from tinyvit.nn.positions import FixedPositions
 from tinyvit.nn.stack import stack, stack_backward
 from tinyvit.nn.tree import cache_type
-from tinyvit.validation import NotNegative, Positive, PositiveInt, Rate, Sides, Width, Within, validate
+from tinyvit.validation import NotNegative, Positive, PositiveInt, Range, Rate, Sides, Width, validate
 
 FREQUENCIES = 256  # cosines and sines of the time
 STD = 0.02         # initial standard deviation of the layers on the time
@@ -41,7 +41,7 @@ class DiTConfig:
     """Classes (K) that an image can be asked of."""
     embed_dim: Width = 384
     """Width of a token (D), a multiple of 4."""
-    depth: Annotated[int, Within(1, MAX_BLOCKS)] = 12
+    depth: Annotated[int, Range(1, MAX_BLOCKS)] = 12
     """Blocks (L)."""
     num_heads: PositiveInt = 6
     """Attention heads (H); they divide embed_dim."""

@@ -20,14 +20,14 @@ from tinyvit.nn.layers import Dropout, LayerNorm
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import cache_type
 from tinyvit.nn.variables import Parameter
-from tinyvit.validation import Within
+from tinyvit.validation import Range
 
 
 @dataclass(frozen=True)
 class FactorisedViViTConfig(ViViTConfig):
     """The shape of a ViViT with a factorised encoder. Raises ValueError for a shape that can't be built."""
 
-    temporal_depth: Annotated[int, Within(1, MAX_BLOCKS)] = 4
+    temporal_depth: Annotated[int, Range(1, MAX_BLOCKS)] = 4
     """Blocks of the temporal transformer; `depth` are those of the spatial one."""
 
 

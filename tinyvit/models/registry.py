@@ -4,7 +4,7 @@ An architecture is one file in this package: its configuration, its class with `
 imported when it is named, which `CLASSES` makes possible; nothing else changes.
 """
 
-from tinyvit.registry import Registry, looked_up
+from tinyvit.registry import Registry, look_up
 
 CLASSES = {  # name of an architecture, and of its file: name of its class; its configuration's ends in Config
     "bit": "BiT", "clip": "Clip", "coatnet": "CoAtNet", "deit": "DeiT", "dinov2": "Dinov2", "dit": "DiT",
@@ -62,7 +62,7 @@ def create_model(name, *, seed=0, dtype="float32", device="cpu", precision=None,
     `fields` replace fields of its configuration; `seed`, `dtype`, `device` and `precision` are as for `ViT`.
     Raises ValueError for a name or a field that doesn't exist.
     """
-    architecture, defaults = looked_up(variants(name), name, "model")
+    architecture, defaults = look_up(variants(name), name, "model")
     config = config_class(architecture)
     unknown = [field for field in fields if field not in config.__dataclass_fields__]
     if unknown:

@@ -17,9 +17,9 @@ from tinyvit.nn.head import linear_head
 from tinyvit.nn.module import Module
 from tinyvit.nn.norms import BatchNorm2d
 from tinyvit.nn.tree import cache_type
-from tinyvit.validation import Width, Within
+from tinyvit.validation import Range, Width
 
-Depth = Annotated[int, Within(1, 1000)]
+Depth = Annotated[int, Range(1, 1000)]
 
 
 @dataclass(frozen=True)

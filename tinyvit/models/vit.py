@@ -84,7 +84,7 @@ class EncodeCache(NamedTuple):
     __repr__ = tree
 
 
-class Encode(Module):
+class Encoder(Module):
     """Tokens (B, N+1, D) through all blocks and a last layer norm. Eqs. 2–4.
 
     With `Context(recompute=True)` only each block's input is kept, and the rest computed again in the backward.
@@ -185,7 +185,7 @@ class ViT(Architecture):
 
     def assemble(self, config):
         self.embed = self.embedding(config)
-        self.encode = Encode(config, self.num_prefix_tokens)
+        self.encode = Encoder(config, self.num_prefix_tokens)
         self.pool = token_pool(config.global_pool, self.num_prefix_tokens)
         self.head = linear_head(config.embed_dim, config.num_classes) if config.head_hidden is None else MlpHead(
             config.embed_dim, config.head_hidden, config.num_classes

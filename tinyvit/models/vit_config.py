@@ -5,7 +5,7 @@ from typing import Annotated, Literal, get_args
 
 from tinyvit.functional.patches import as_pair, grid_of
 from tinyvit.nn.block import ACTIVATIONS
-from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Rate, Sides, Width, Within, validate
+from tinyvit.validation import Count, NotNegative, Positive, PositiveInt, Range, Rate, Sides, Width, validate
 
 Positions = Literal["learned", "learned_2d", "sincos_1d", "sincos_2d", "rope", "none"]
 Pooling = Literal["token", "avg"]
@@ -29,7 +29,7 @@ class ViTConfig:
     """Classes (K); with 0 there is no last layer, and the model returns the features that it would read."""
     embed_dim: Width = 192
     """Width of a token (D)."""
-    depth: Annotated[int, Within(1, MAX_BLOCKS)] = 9
+    depth: Annotated[int, Range(1, MAX_BLOCKS)] = 9
     """Blocks (L)."""
     num_heads: PositiveInt = 12
     """Attention heads (H); they divide embed_dim."""

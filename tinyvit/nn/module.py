@@ -11,7 +11,7 @@ from tinyvit.keys import Key
 from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context
 from tinyvit.nn.precision import as_precision
-from tinyvit.nn.storage import Adding, Storage
+from tinyvit.nn.storage import GradientContext, Storage
 from tinyvit.nn.tree import Walk, check_found, check_replacement, own, tree
 from tinyvit.nn.variables import Buffer, Parameter, Variable
 from tinyvit.text import list_names
@@ -231,7 +231,7 @@ class Module:
         `into` has an entry for each of them in the order of definition. A frozen parameter's entry is False: its
         gradient is not computed.
         """
-        return Adding([value for value in vars(self).values() if isinstance(value, Parameter)])
+        return GradientContext([value for value in vars(self).values() if isinstance(value, Parameter)])
 
     def zero_grad(self):
         """Set all gradients to zero."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import current, library, scope, scoped, to_device
+from tinyvit.backend import current, library, scope, set_scope, to_device
 from tinyvit.functional.cast import cast
 from tinyvit.nn.precision import as_precision
 
@@ -90,7 +90,7 @@ class Storage:
 
     @contextmanager
     def _enter_scope(self):
-        with current(self.device), scoped(products=self.precision.products, owner=self):
+        with current(self.device), set_scope(products=self.precision.products, owner=self):
             self.round()
             yield
 
@@ -240,7 +240,7 @@ class GradientBuffers:
         vars(self).update(state, kept=[], lock=threading.RLock())
 
 
-class Adding:
+class GradientContext:
     """The context manager of `Module.gradients`: a step enters some hundred, which generators would make slower."""
 
     def __init__(self, parameters):

@@ -61,7 +61,7 @@ class EMA(FlatState):
         move_average(e, theta, alpha.astype(e.dtype))
 
     @contextmanager
-    def applied(self):
+    def apply(self):
         """Inside this, the model has the averaged parameters; afterwards its own again, bit for bit."""
         self.require_bound()
         data = self.storage.data

@@ -20,9 +20,9 @@ from tinyvit.validation import (
     Positive,
     PositiveInt,
     PositiveShare,
+    Range,
     Rate,
     Share,
-    Within,
     require,
     validate,
 )
@@ -60,7 +60,7 @@ class OptimConfig:
     """Largest norm of each parameter's own gradient, likewise, before the global norm is taken; None never clips."""
     accumulate: PositiveInt = 1
     """Number of parts that a batch is split into, computed one after the other to save memory."""
-    ema: Annotated[float, Within(0, 1, above=True, below=True, words="a number above 0 and below 1")] | None = None
+    ema: Annotated[float, Range(0, 1, above=True, below=True, words="a number above 0 and below 1")] | None = None
     """Decay of the moving average of the weights, which is evaluated and saved instead; None keeps no average."""
     label_smoothing: Rate = 0.0
     """Label smoothing: the probability that the target spreads evenly over all classes."""
@@ -305,7 +305,7 @@ def from_dict(cls, values):
     })  # fmt: skip
 
 
-def switched(config, architecture=None, task=None):
+def switch(config, architecture=None, task=None):
     """A configuration for another architecture or task, with its own defaults, fitted to the same images and classes.
 
     A schedule of smaller images goes if the architecture reads images of one size only, and what the task can't be
@@ -323,5 +323,5 @@ def switched(config, architecture=None, task=None):
             changes["optim"] = replace(config.optim, small_sizes=(), small_until=())
     if task not in (None, config.task):
         found = {name: changes.get(name, getattr(config, name)) for name in ("architecture", "model", "optim")}
-        changes |= {"task": task, "objective": task_class(task).options(), **task_class(task).fitted(**found)}
+        changes |= {"task": task, "objective": task_class(task).options(), **task_class(task).preset_changes(**found)}
     return replace(config, **changes) if changes else config

@@ -30,7 +30,7 @@ def draw_curves(history, task):
             color, label = ("tab:gray", "train, as augmented") if part == "train" else (None, part)
             axes.plot(epochs, values, color=color, marker=marker, markersize=3, label=label)
             if name == task.headline:
-                title += f", {part} {task.shown(name, history[-1][name])} at the end"
+                title += f", {part} {task.format_score(name, history[-1][name])} at the end"
         axes.set_title(title)
         axes.set_xlabel("epoch")
         axes.set_xlim(0, max(epochs) + 1)

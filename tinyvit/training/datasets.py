@@ -54,7 +54,7 @@ def as_configured(dataset, config):
         dataset = replace(dataset, mean=config.mean, std=config.std)
     if not config.resize_images:
         return dataset
-    return data.resized(dataset, as_pair(config.model.img_size), config.resample, config.crop)
+    return data.resize_dataset(dataset, as_pair(config.model.img_size), config.resample, config.crop)
 
 
 def require_channels(dataset, channels, name):

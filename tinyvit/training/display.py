@@ -85,7 +85,7 @@ class Display:
 
     def epoch(self, row):
         with contextlib.suppress(OSError), self.aside():
-            figures = "   ".join(f"{self.task.shown(name, row[name]):>{w}}" for name, w in self.widths.items())
+            figures = "   ".join(f"{self.task.format_score(name, row[name]):>{w}}" for name, w in self.widths.items())
             self.print(f"{row['epoch']:>7}   {figures}   {clock(row['seconds']):>5}")
 
     def aside(self):
@@ -99,7 +99,7 @@ class Display:
         if "interrupted" in summary:
             rows = [("stopped", f"after {summary['epochs']} epochs and {summary['steps']} steps, weights saved")]
         else:
-            rows = [(name.replace("_", " "), task.shown(name, summary[name])) for name in task.scores]
+            rows = [(name.replace("_", " "), task.format_score(name, summary[name])) for name in task.scores]
             rows += [("epochs", f"{summary['epochs']}")]
         if summary["skipped_steps"]:
             rows += [("skipped steps", f"{summary['skipped_steps']}, whose loss or gradient was NaN or infinite")]
@@ -124,7 +124,7 @@ class Display:
             print(text, flush=True)
 
 
-class Silent:
+class SilentDisplay:
     """A display that shows nothing: that of all ranks but the first."""
 
     def __getattr__(self, name):

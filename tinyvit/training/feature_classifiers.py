@@ -50,16 +50,16 @@ def linear_probe(train, test, *, C=None, seed=0):
     tried = ()
     if C is None:
         held = held_out(labels, seed)
-        found = fitted(features[~held], labels[~held], STRENGTHS)
+        found = fit_logistic(features[~held], labels[~held], STRENGTHS)
         tried = tuple((C, float(model.score(features[held], labels[held]))) for C, model in found)
         C = max(tried, key=lambda pair: pair[1])[0]
     check_strength(C)
-    ((_, model),) = fitted(features, labels, [C])
+    ((_, model),) = fit_logistic(features, labels, [C])
     predicted = model.predict(test_features)
     return LinearProbe(float((predicted == test_labels).mean()), C, tried, predicted)
 
 
-def fitted(features, labels, strengths):
+def fit_logistic(features, labels, strengths):
     """(C, classifier) for each C, in order. Each starts from the weights of the one before, which is faster."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

@@ -12,8 +12,8 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.levels import using
 from tinyvit.training.config import to_json
 from tinyvit.training.curves import draw_curves
-from tinyvit.training.display import Display, Silent
-from tinyvit.training.distributed import launched
+from tinyvit.training.display import Display, SilentDisplay
+from tinyvit.training.distributed import join_ranks
 from tinyvit.training.divergence import Diverged
 from tinyvit.training.memory import freed_memory_kept, give_back_freed_memory
 from tinyvit.training.memory_needs import raise_if_out_of_memory
@@ -37,15 +37,15 @@ def train(config, out=None, display=None, name=None):
     that can't be used, and for a training that diverges; OutOfMemory, which says what would fit, where there is too
     little memory: before anything is written, if that is foreseen.
     """
-    with using(config.kernels), launched(config.distributed) as ranks:
-        display = (display or Display()) if ranks.leads else Silent()
+    with using(config.kernels), join_ranks(config.distributed) as ranks:
+        display = (display or Display()) if ranks.leads else SilentDisplay()
         trainer = Trainer(config, ranks=ranks)
         trainer.check_ranks()
         place = out or config.out or f"runs/{name or config.dataset}"
         refuse_among_images(place, trainer.config)
         # Made last, after all checks.
         folder = RunFolder(ranks.first(lambda: out or config.out or str(next_free(place))))
-        with ranks.held(folder.started(trainer.config)):
+        with ranks.hold(folder.start(trainer.config)):
             return run(trainer, folder, display)
 
 
@@ -60,10 +60,10 @@ def resume(path, display=None, **changes):
     Raises ValueError if `path` isn't a run, is in use, or has only damaged checkpoints; OutOfMemory as `train` does.
     """
     folder = RunFolder(path)
-    with launched(changes.get("distributed", "auto")) as ranks:
-        display = (display or Display()) if ranks.leads else Silent()
+    with join_ranks(changes.get("distributed", "auto")) as ranks:
+        display = (display or Display()) if ranks.leads else SilentDisplay()
         config = replace(ranks.first(folder.read_config), **changes)
-        with using(config.kernels), ranks.held(folder.resumed()):
+        with using(config.kernels), ranks.hold(folder.resume()):
             task = task_class(config.task)(config)
             summary = ranks.first(folder.finished)
             if summary is not None:

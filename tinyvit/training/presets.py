@@ -6,7 +6,7 @@ A result is the accuracy on the test images after the last epoch, on two CPU cor
 
 from collections import UserDict
 
-from tinyvit.registry import looked_up
+from tinyvit.registry import look_up
 from tinyvit.training.config import from_values
 
 SMALL = dict(
@@ -220,4 +220,4 @@ PRESETS = Presets({
 
 def preset(name):
     """A preset by name; raises ValueError for a name that doesn't exist."""
-    return looked_up(PRESETS, name, "preset")
+    return look_up(PRESETS, name, "preset")

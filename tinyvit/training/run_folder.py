@@ -59,12 +59,12 @@ class RunFolder:
         self.checkpoints = Checkpoints(self.path / "checkpoints", self.write, self.check_lock)
 
     @contextmanager
-    def started(self, config=None):
+    def start(self, config=None):
         """Make the folder and hold its lock, for a new run with `config` or, without one, for several; raises
         ValueError if it holds a run already, or several."""
         check_folder(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
-        with self.locked():
+        with self.hold_lock():
             ours = [self.path / name for name in ("checkpoints", *FILES.values())]
             taken = [file.name for file in ours if file.is_file() or (file.is_dir() and any(file.iterdir()))]
             if taken:
@@ -78,18 +78,18 @@ class RunFolder:
             yield self
 
     @contextmanager
-    def resumed(self):
+    def resume(self):
         """Hold the folder's lock to go on with its run; ValueError for one that was imported, and has none."""
         self.read_config()
         if self.imported.is_file():
             raise ValueError(f"{self.path} was imported, not trained; go on with it by tinyvit finetune {self.path}")
-        with self.locked():
+        with self.hold_lock():
             self.checkpoints.path.mkdir(exist_ok=True)
             self.checkpoints.tidy()
             yield self
 
     @contextmanager
-    def locked(self):
+    def hold_lock(self):
         """Hold the folder's lock, which the system releases when the process ends; ValueError if another training has
         it."""
         with hold_lock(self.path / ".lock", self.refuse) as self.lock:

@@ -39,7 +39,7 @@ def train_seeds(config, seeds, out=None, display=None, name=None):
         first = Trainer(replace(config, seed=seeds[0]))  # refuses what would be refused, before anything is written
     config = replace(config, precision=first.config.precision)
     folder = RunFolder(out or config.out or next_free(place))
-    with folder.started():
+    with folder.start():
         return run_all(folder, replace(config, out=None), seeds, display or Display())
 
 
@@ -54,7 +54,7 @@ def resume_seeds(path, display=None, **changes):
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{folder.seeds} doesn't hold seeds and their configuration: {error}") from error
     check(seeds, changes.get("distributed", "auto"))
-    with folder.locked():
+    with folder.hold_lock():
         config = with_absolute_paths(replace(config, **changes))
         return run_all(folder, config, seeds, display or Display(), **changes)
 
@@ -100,12 +100,12 @@ def summarize_seeds(folder, config, summaries, display):
     for name in task.scores:
         values = [summary[name] for summary in found]
         scores[name] = {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None, "values": values}
-        spread = f" ± {task.shown(name, scores[name]['std'])}" if len(values) > 1 else ""
-        rows.append((name.replace("_", " "), task.shown(name, scores[name]["mean"]) + spread))
+        spread = f" ± {task.format_score(name, scores[name]['std'])}" if len(values) > 1 else ""
+        rows.append((name.replace("_", " "), task.format_score(name, scores[name]["mean"]) + spread))
     worst = (min if task.higher_is_better else max)(seeds, key=lambda seed: summaries[seed][task.headline])
     seconds = sum(summary["seconds"] for summary in found)
     rows += [
-        ("the worst", f"{task.shown(task.headline, summaries[worst][task.headline])}, with seed {worst}"),
+        ("the worst", f"{task.format_score(task.headline, summaries[worst][task.headline])}, with seed {worst}"),
         ("time", f"{clock(seconds)} (minutes:seconds)"),
         ("folder", str(folder.path)),
     ]

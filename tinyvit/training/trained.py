@@ -158,8 +158,8 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
     dataset           by name; by default the run's own, of which, without `classes`, it has those trained on
     classes, images   some of the classes, and of the training images, as `data.choose` takes them
 
-    Images of another size are resized to the one that the model reads, by `data.resized`, and normalised by the run's
-    own mean and std. Raises ValueError for images with other channels.
+    Images of another size are resized to the one that the model reads, by `data.resize_dataset`, and normalised by the
+    run's own mean and std. Raises ValueError for images with other channels.
     """
     own, model, prepared = trained.config, trained.config.model, trained.preprocessing
     if dataset is None:
@@ -172,7 +172,7 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
     require_channels(split.train, model.in_chans, dataset)
     parts = (replace(part, mean=prepared.mean, std=prepared.std) for part in split)
     crop = crop_of_cut_images(prepared.crop)
-    return data.Split(*(data.resized(part, size, prepared.resample, crop) for part in parts))
+    return data.Split(*(data.resize_dataset(part, size, prepared.resample, crop) for part in parts))
 
 
 def crop_of_cut_images(crop):

@@ -279,7 +279,7 @@ class Trainer:
 
     def ema_weights(self):
         """Inside this the weights are their moving average (EMA), if there is one: it is evaluated and saved."""
-        return self.ema.applied() if self.ema is not None else nullcontext()
+        return self.ema.apply() if self.ema is not None else nullcontext()
 
     def weights(self):
         """A copy of the weights, or of their moving average if there is one, by name."""

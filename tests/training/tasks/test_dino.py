@@ -16,7 +16,7 @@ from tinyvit.models import ViTConfig
 from tinyvit.models.resnet import ResNetConfig
 from tinyvit.nn import Context
 from tinyvit.training import PRESETS, OptimConfig, TrainConfig, train
-from tinyvit.training.config import switched
+from tinyvit.training.config import switch
 from tinyvit.training.display import Display
 from tinyvit.training.finetune import finetune_config
 from tinyvit.training.tasks import task_class
@@ -220,8 +220,8 @@ def test_what_can_not_be_trained_is_refused(options, change, message):
 
 @pytest.mark.parametrize("preset", ["digits", "cifar10", "folder"])
 def test_a_preset_for_another_task_is_fitted_to_it(preset):
-    config = switched(PRESETS[preset], task="dino")
+    config = switch(PRESETS[preset], task="dino")
     assert config.task == "dino" and config.model.dynamic_img_size and config.optim.ema is None
     assert replace(config.optim, ema=PRESETS[preset].optim.ema) == PRESETS[preset].optim
     with pytest.raises(ValueError, match="architecture must be vit for the task 'dino', got 'swin'"):
-        switched(PRESETS["cifar10-swin"], task="dino")
+        switch(PRESETS["cifar10-swin"], task="dino")

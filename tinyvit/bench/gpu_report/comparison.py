@@ -38,7 +38,7 @@ def operations(device, dtype):
     """Differences of each operation's results and gradients from NumPy's float32, relative to the largest number, and
     whether they are within the bound (a NaN isn't)."""
 
-    def moved(x):
+    def move(x):
         return to_device(x, device) if isinstance(x, np.ndarray) and device != "cpu" else x
 
     for name, forward, backward, inputs in operation_cases():
@@ -46,8 +46,8 @@ def operations(device, dtype):
         low = 2 if own in PRODUCTS else 1 if own in WITH_PARAMETERS else 0 if own in OF_PARAMETERS else len(inputs)
         rounded = [x.astype(low_precision_dtype(dtype if i < low else "float32")) for i, x in enumerate(inputs)]
         expected = results(forward, backward, [np.asarray(x, "float32") for x in rounded])
-        there = partial(forward.func, **{key: moved(value) for key, value in forward.keywords.items()})
-        got = results(there, backward, list(map(moved, rounded)))
+        there = partial(forward.func, **{key: move(value) for key, value in forward.keywords.items()})
+        got = results(there, backward, list(map(move, rounded)))
         error = float(np.max(list(map(distance, got, expected))))
         yield {"name": name, "precision": dtype, "error": error, "ok": error <= BOUNDS.get(dtype, 1e-5)}
 

@@ -5,7 +5,7 @@ import numpy as np
 from tinyvit.arrays import array_module
 from tinyvit.backend import device_of
 from tinyvit.data import geometry
-from tinyvit.data.augment import CHANGED, changed
+from tinyvit.data.augment import CHANGED, apply_changes
 from tinyvit.data.dataset import factor_and_shift
 from tinyvit.data.policy import OPERATIONS
 from tinyvit.kernels.cuda.source import Source, contiguous, empty_like
@@ -21,7 +21,7 @@ def changed_cuda(images, changes, dataset, dtype):
     if changes.choices is not None:
         operations = changes.choices.operation.shape[1]
         if planes not in (1, 3):
-            return changed(images, changes, dataset, dtype)
+            return apply_changes(images, changes, dataset, dtype)
     xp, images = array_module(images), contiguous(images)
     factor, shift = factor_and_shift(
         tuple(dataset.mean), tuple(dataset.std), dataset.scale, np.dtype("float32"), device_of(images), len(shape) - 2

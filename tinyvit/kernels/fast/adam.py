@@ -4,11 +4,11 @@ import numpy as np
 
 from tinyvit.functional.adam import adam_step
 from tinyvit.kernels.adam import adam_step_float32
-from tinyvit.kernels.fast.compiled import FLOAT, INPUT, OUTPUT, compiled
+from tinyvit.kernels.fast.compiled import FLOAT, INPUT, OUTPUT, jit
 from tinyvit.kernels.fast.exp import F
 
 
-@compiled(OUTPUT("n"), INPUT("n"), OUTPUT("n"), OUTPUT("n"), *[FLOAT] * 9)
+@jit(OUTPUT("n"), INPUT("n"), OUTPUT("n"), OUTPUT("n"), *[FLOAT] * 9)
 def step(theta, g, m, v, kept, beta1, rest1, beta2, rest2, unbiased1, unbiased2, lr, eps):
     for i in range(theta.size):
         m[i] = beta1 * m[i] + rest1 * g[i]

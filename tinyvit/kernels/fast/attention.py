@@ -23,8 +23,8 @@ from tinyvit.kernels.fast.compiled import (
     OUTPUT,
     array,
     as_contiguous,
-    compiled,
-    inlined,
+    inline,
+    jit,
 )
 from tinyvit.kernels.fast.exp import F, exp
 from tinyvit.kernels.fast.softmax import softmax_row
@@ -72,26 +72,26 @@ class FastAttentionCache(NamedTuple):
         return tile_for(self.q.shape[2], self.k.shape[2])
 
 
-@inlined()
+@inline()
 def at(x, b, h, start):
     """The address of x[b, h, start]."""
     return x.ctypes.data + b * x.strides[0] + h * x.strides[1] + start * x.strides[2]
 
 
-@inlined()
+@inline()
 def ld(x):
     """The leading dimension of x: numbers from one row to the next."""
     return x.strides[2] // ITEMSIZE
 
 
-@inlined()
+@inline()
 def add_row(x, bias):
     """x += bias, a row of the same length or a single number."""
     for j in range(x.size):
         x[j] += bias[j if bias.size > 1 else 0]
 
 
-@inlined()
+@inline()
 def is_masked(bias):
     """Whether a row of a bias masks every key."""
     masked = True
@@ -100,7 +100,7 @@ def is_masked(bias):
     return masked
 
 
-@inlined(math=ANY_ORDER)
+@inline(math=ANY_ORDER)
 def add_to_row(total, x):
     """total += x, or the sum of x where it is a single number; in double precision."""
     if total.size == x.size:
@@ -111,7 +111,7 @@ def add_to_row(total, x):
             total[0] += x[j]
 
 
-@inlined(math=ANY_ORDER)
+@inline(math=ANY_ORDER)
 def softmax_backward_row(scores, dprobs, largest, total):
     """Scores become probabilities p, and their gradient that of the scores: p (dp − Σ dp p)."""
     dot, share = ZERO, ONE / total
@@ -126,7 +126,7 @@ def softmax_backward_row(scores, dprobs, largest, total):
 # are 0 along what the bias is broadcast over. Without a bias there are no rows.
 
 
-@compiled(
+@jit(
     INDEX, HEADS(QUERIES), HEADS(KEYS), HEADS(VALUES), INPUT("bias_rows bias_columns"), *[INDEX] * 3, FLOAT, INDEX,
     NEW_HEADS(RESULT), OUTPUT("B H Nq 2"), math=ANY_ORDER,
 )  # fmt: skip
@@ -154,7 +154,7 @@ def attend(sgemm, q, k, v, bias, sample, head, query, scale, tile, y, statistics
                      ONE, scores.ctypes.data, Nk, at(v, b, h, 0), ld(v), ZERO, at(y, b, h, start), ld(y))  # fmt: skip
 
 
-@compiled(
+@jit(
     INDEX, HEADS(RESULT), HEADS(QUERIES), HEADS(KEYS), HEADS(VALUES), INPUT("bias_rows bias_columns"), *[INDEX] * 3,
     INPUT("B H Nq 2"), FLOAT, INDEX, NEW_HEADS(QUERIES), NEW_HEADS(KEYS), NEW_HEADS(VALUES),
     OUTPUT("bias_rows bias_columns"), math=ANY_ORDER,

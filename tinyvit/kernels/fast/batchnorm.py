@@ -17,9 +17,9 @@ from tinyvit.functional.batchnorm import (
     per_channel,
     sum_of_parts,
 )
-from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT, OUTPUT, TOTAL, as_contiguous, compiled
+from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT, OUTPUT, TOTAL, as_contiguous, jit
 from tinyvit.kernels.fast.exp import F
-from tinyvit.kernels.fast.layernorm import centred
+from tinyvit.kernels.fast.layernorm import centre
 
 ZERO = F(0.0)
 
@@ -63,7 +63,7 @@ class FastRunningNormCache(NamedTuple):
     weight = property(lambda self: self.norm.weight)
 
 
-@compiled(INPUT("B C L"), TOTAL("C"), TOTAL("C"), math=ANY_ORDER)
+@jit(INPUT("B C L"), TOTAL("C"), TOTAL("C"), math=ANY_ORDER)
 def moments(x, mean, squares):
     """The mean of every channel, and its sum of squared differences from it, sample by sample.
 
@@ -87,17 +87,17 @@ def moments(x, mean, squares):
             squares[c] += around - np.float64(rest) * rest / L + change * change * L * b * share
 
 
-@compiled(INPUT("B C L"), INPUT("2 C"), INPUT("C"), INPUT("C"), OUTPUT("B C L"))
+@jit(INPUT("B C L"), INPUT("2 C"), INPUT("C"), INPUT("C"), OUTPUT("B C L"))
 def normalise(x, mean, scale, bias, y):
     B, C, L = x.shape
     for b in range(B):
         for c in range(C):
             first, rest, factor, shift = mean[0, c], mean[1, c], scale[c], bias[c]
             for i in range(L):
-                y[b, c, i] = centred(x[b, c, i], first, rest) * factor + shift
+                y[b, c, i] = centre(x[b, c, i], first, rest) * factor + shift
 
 
-@compiled(INPUT("B C L"), INPUT("B C L"), INPUT("2 C"), TOTAL("C"), TOTAL("C"), math=ANY_ORDER)
+@jit(INPUT("B C L"), INPUT("B C L"), INPUT("2 C"), TOTAL("C"), TOTAL("C"), math=ANY_ORDER)
 def gradient_sums(dy, x, mean, products, sums):
     """Σ dy (x − mean) and Σ dy, added to what is there."""
     B, C, L = x.shape
@@ -105,13 +105,13 @@ def gradient_sums(dy, x, mean, products, sums):
         for c in range(C):
             first, rest, product, total = mean[0, c], mean[1, c], ZERO, ZERO
             for i in range(L):
-                product += dy[b, c, i] * centred(x[b, c, i], first, rest)
+                product += dy[b, c, i] * centre(x[b, c, i], first, rest)
                 total += dy[b, c, i]
             products[c] += product
             sums[c] += total
 
 
-@compiled(INPUT("B C L"), INPUT("B C L"), INPUT("2 C"), INPUT("C"), INPUT("C"), INPUT("C"), OUTPUT("B C L"))
+@jit(INPUT("B C L"), INPUT("B C L"), INPUT("2 C"), INPUT("C"), INPUT("C"), INPUT("C"), OUTPUT("B C L"))
 def gradient(dy, x, mean, scale, shift, slope, dx):
     """dx = scale dy − shift − slope (x − mean)."""
     B, C, L = x.shape
@@ -119,7 +119,7 @@ def gradient(dy, x, mean, scale, shift, slope, dx):
         for c in range(C):
             first, rest, factor, less, per = mean[0, c], mean[1, c], scale[c], shift[c], slope[c]
             for i in range(L):
-                dx[b, c, i] = dy[b, c, i] * factor - less - centred(x[b, c, i], first, rest) * per
+                dx[b, c, i] = dy[b, c, i] * factor - less - centre(x[b, c, i], first, rest) * per
 
 
 def flat(x):
@@ -133,7 +133,7 @@ def in_two(mean):
     return np.stack([rounded, (mean - rounded).astype("float32")])
 
 
-def normalised(x, weight, bias, mean, rstd):
+def normalise_by(x, weight, bias, mean, rstd):
     """x normalised by a mean in float64, and the cache."""
     y, mean2 = np.empty(x.shape, "float32"), in_two(mean)
     normalise(flat(x), mean2, rstd * weight, as_contiguous(bias), flat(y))
@@ -151,7 +151,7 @@ def batch_norm_fast(x, weight, bias, eps=1e-5, join=None):
     moments(flat(x), mean, squares)
     mean, squares, count = join_moments((mean, squares, x.size // x.shape[1]), join)
     check_count(x, count)
-    y, norm = normalised(x, weight, bias, mean, ((squares / count + eps) ** -0.5).astype("float32"))
+    y, norm = normalise_by(x, weight, bias, mean, ((squares / count + eps) ** -0.5).astype("float32"))
     return y, FastBatchNormCache(norm, norm.mean2[0], (squares / (count - 1)).astype("float32"), count, join)
 
 
@@ -178,7 +178,7 @@ def batch_norm_backward_fast(dy, cache, into):
 def batch_norm_running_fast(x, weight, bias, mean, variance, eps=1e-5):
     if not fit(x, weight, bias, mean, variance):
         return batch_norm_running.reference(x, weight, bias, mean, variance, eps)
-    y, norm = normalised(x, weight, bias, mean.astype("float64"), (variance + np.float32(eps)) ** np.float32(-0.5))
+    y, norm = normalise_by(x, weight, bias, mean.astype("float64"), (variance + np.float32(eps)) ** np.float32(-0.5))
     return y, FastRunningNormCache(norm)
 
 

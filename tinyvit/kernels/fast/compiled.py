@@ -41,7 +41,7 @@ IN_ORDER = {"contract"}
 ANY_ORDER = {"contract", "reassoc", "nsz"}
 
 
-def compiled(*signature, math=IN_ORDER):
+def jit(*signature, math=IN_ORDER):
     """Compile a function that returns nothing for arguments of these types at its first call, if no cache has it.
 
     Compiled code checks no index, so every call checks first that the lengths of the arrays agree: the axes of INPUT,
@@ -138,7 +138,7 @@ def cache_folder():
     return folder
 
 
-def inlined(math=IN_ORDER):
+def inline(math=IN_ORDER):
     """Make a function part of whatever compiled function calls it, where its arithmetic stays as it is here."""
     return numba.njit(forceinline=True, fastmath=math, error_model="numpy")
 

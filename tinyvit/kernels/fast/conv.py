@@ -6,31 +6,31 @@ from tinyvit.functional.batchnorm import per_channel, sum_per_channel
 from tinyvit.functional.conv import ConvCache, check_cache, checked_windows, conv2d, conv2d_backward
 from tinyvit.kernels.conv import Columns, conv2d_backward_in_pieces, conv2d_in_pieces, flip, windows_of_dx
 from tinyvit.kernels.fast import winograd
-from tinyvit.kernels.fast.compiled import ANY_ORDER, INDEX, INPUT, OUTPUT, TOTAL, as_contiguous, compiled, inlined
+from tinyvit.kernels.fast.compiled import ANY_ORDER, INDEX, INPUT, OUTPUT, TOTAL, as_contiguous, inline, jit
 from tinyvit.kernels.fast.exp import F
 
 ZERO = F(0.0)
 
 
-@inlined()
+@inline()
 def first_inside(offset, stride):
     """The first window whose pixel at this offset from the image's edge is not before the image."""
     return max(0, -(offset // stride))
 
 
-@inlined()
+@inline()
 def end_inside(offset, stride, side, windows):
     """The first window after those whose pixel at this offset is inside the image."""
     return max(0, min(windows, (side - 1 - offset) // stride + 1))
 
 
-@inlined()
+@inline()
 def add_scaled(total, factor, x):
     for i in range(total.size):
         total[i] += factor * x[i]
 
 
-@inlined(math=ANY_ORDER)
+@inline(math=ANY_ORDER)
 def dot(x, y):
     total = ZERO
     for i in range(x.size):
@@ -38,7 +38,7 @@ def dot(x, y):
     return total
 
 
-@compiled(INPUT("n C pixels"), *[INDEX] * 8, OUTPUT("C P Q n places"))
+@jit(INPUT("n C pixels"), *[INDEX] * 8, OUTPUT("C P Q n places"))
 def fill(x, H, W, rows, columns, down, right, above, left, array):
     """The pixel at each place (p, q) of each of rows × columns windows; what is outside of the image keeps its zeros.
 
@@ -75,7 +75,7 @@ def fill(x, H, W, rows, columns, down, right, above, left, array):
                                 goal[j] = taken[np.uint64(right * j)]
 
 
-@compiled(INPUT("C P Q n places"), *[INDEX] * 8, OUTPUT("n C pixels"))
+@jit(INPUT("C P Q n places"), *[INDEX] * 8, OUTPUT("n C pixels"))
 def add(array, H, W, rows, columns, down, right, above, left, x):
     """Add each place (p, q) of each window to the pixel that `fill` takes from there."""
     C, P, Q, n, _ = array.shape
@@ -113,7 +113,7 @@ class FastColumns(Columns):
 # has the windows of stride 1, also those that the stride leaves out.
 
 
-@compiled(INPUT("B C H W"), INPUT("C M P Q"), *[INDEX] * 4, OUTPUT("B C M rows columns"))
+@jit(INPUT("B C H W"), INPUT("C M P Q"), *[INDEX] * 4, OUTPUT("B C M rows columns"))
 def depthwise(x, weight, down, right, above, left, y):
     """y = the sum over the places (p, q) of a filter of weight times the pixel there."""
     B, C, M, rows, columns = y.shape
@@ -136,8 +136,8 @@ def depthwise(x, weight, down, right, above, left, y):
                         goal[j] = found[np.uint64(right * j)]
 
 
-@compiled(INPUT("B C M rows columns"), INPUT("B C H W"), INPUT("C M P Q"), *[INDEX] * 4, OUTPUT("B C H W"),
-          TOTAL("C M P Q"))  # fmt: skip
+@jit(INPUT("B C M rows columns"), INPUT("B C H W"), INPUT("C M P Q"), *[INDEX] * 4, OUTPUT("B C H W"),
+     TOTAL("C M P Q"))  # fmt: skip
 def depthwise_backward(dy, x, weight, down, right, above, left, dx, dweight):
     """The gradient of x, and that of the filters added to `dweight`."""
     B, C, M, rows, columns = dy.shape

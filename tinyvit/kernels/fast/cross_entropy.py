@@ -10,7 +10,7 @@ from tinyvit.functional.cross_entropy import (
     cross_entropy_backward,
     smoothed_targets,
 )
-from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT, OUTPUT, as_contiguous, compiled
+from tinyvit.kernels.fast.compiled import ANY_ORDER, FLOAT, INPUT, OUTPUT, as_contiguous, jit
 from tinyvit.kernels.fast.exp import F
 from tinyvit.kernels.fast.softmax import softmax_row
 
@@ -24,7 +24,7 @@ class FastCrossEntropyCache(NamedTuple):
     targets: Array  # (B, K)  the smoothed target probabilities
 
 
-@compiled(INPUT("B K"), INPUT("B K"), OUTPUT("B K"), OUTPUT("B"))
+@jit(INPUT("B K"), INPUT("B K"), OUTPUT("B K"), OUTPUT("B"))
 def losses_and_probs(logits, targets, probs, losses):
     """probs holds the logits when this begins."""
     B, K = logits.shape
@@ -39,7 +39,7 @@ def losses_and_probs(logits, targets, probs, losses):
         losses[b] = loss
 
 
-@compiled(INPUT("B K"), INPUT("B K"), FLOAT, OUTPUT("B K"), math=ANY_ORDER)
+@jit(INPUT("B K"), INPUT("B K"), FLOAT, OUTPUT("B K"), math=ANY_ORDER)
 def dlogits_rows(probs, targets, dy, dlogits):
     B, K = probs.shape
     for b in range(B):

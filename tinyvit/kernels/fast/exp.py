@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.kernels.fast.compiled import as_bits, as_float, inlined
+from tinyvit.kernels.fast.compiled import as_bits, as_float, inline
 
 F = np.float32
 
@@ -19,7 +19,7 @@ ONE = F(1.0)
 DIGITS, BIAS, HALF = np.int32(23), np.int32(127), np.int32(1)
 
 
-@inlined()
+@inline()
 def exp(x):
     """exp(x) = 2ⁿ exp(r) with n = round(x / ln 2) and r = x − n ln 2, right to 2 units in the last place."""
     bounded = min(max(x, SMALLEST), LARGEST)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tinyvit.arrays import Array
 from tinyvit.functional.gelu import INV_SQRT_2PI, gelu, gelu_backward
-from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, as_contiguous, compiled
+from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, as_contiguous, jit
 from tinyvit.kernels.fast.exp import F, exp
 from tinyvit.kernels.gelu import LARGEST_SQUARE, U_OVER_X
 
@@ -25,7 +25,7 @@ class FastGeluCache(NamedTuple):
         return gelu.reference(self.x)[1].cdf
 
 
-@compiled(INPUT("n"), OUTPUT("n"), OUTPUT("n"))
+@jit(INPUT("n"), OUTPUT("n"), OUTPUT("n"))
 def gelu_and_slope(x, y, slope):
     """y = x Φ(x) and its slope Φ(x) + x φ(x), with Φ(x) = 1 / (1 + exp(−2 u(x))); see `kernels.gelu` on u."""
     for i in range(x.size):

@@ -14,8 +14,8 @@ from tinyvit.kernels.fast.compiled import (
     OUTPUT,
     TOTAL,
     as_contiguous,
-    compiled,
-    inlined,
+    inline,
+    jit,
 )
 from tinyvit.kernels.fast.exp import F
 
@@ -40,19 +40,19 @@ class FastLayerNormCache(NamedTuple):
         return (self.x - mean - rest) * rstd
 
 
-@inlined()
-def centred(x, mean, rest):
+@inline()
+def centre(x, mean, rest):
     """x − mean − rest, one after the other: their sum would be rounded to the mean's last digit."""
     return (x - mean) - rest
 
 
-@inlined(math=False)
+@inline(math=False)
 def product(x, y):
     """x y, rounded: the same number wherever it is needed, so that what is equal in a row cancels to nothing."""
     return x * y
 
 
-@compiled(
+@jit(
     INPUT("rows D"), INPUT("D"), INPUT("D"), FLOAT, OUTPUT("rows D"), OUTPUT("rows 3"), math=ANY_ORDER
 )
 def normalise(x, weight, bias, eps, y, statistics):
@@ -65,18 +65,18 @@ def normalise(x, weight, bias, eps, y, statistics):
         mean = total * share
         rest, squares = ZERO, ZERO
         for j in range(D):
-            rest += centred(x[r, j], mean, ZERO)
+            rest += centre(x[r, j], mean, ZERO)
         rest *= share
         for j in range(D):
-            c = centred(x[r, j], mean, rest)
+            c = centre(x[r, j], mean, rest)
             squares += c * c
         rstd = ONE / np.sqrt(squares * share + eps)
         for j in range(D):
-            y[r, j] = centred(x[r, j], mean, rest) * rstd * weight[j] + bias[j]
+            y[r, j] = centre(x[r, j], mean, rest) * rstd * weight[j] + bias[j]
         statistics[r, 0], statistics[r, 1], statistics[r, 2] = mean, rest, rstd
 
 
-@compiled(
+@jit(
     INPUT("rows D"), INPUT("rows D"), INPUT("rows 3"), INPUT("D"), OUTPUT("rows D"), TOTAL("D"), TOTAL("D"),
     math=ANY_ORDER,
 )  # fmt: skip
@@ -89,7 +89,7 @@ def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
         mean, rest, rstd = statistics[r, 0], statistics[r, 1], statistics[r, 2]
         g_total, dot = ZERO, ZERO
         for j in range(D):
-            xhat = centred(x[r, j], mean, rest) * rstd
+            xhat = centre(x[r, j], mean, rest) * rstd
             g = product(dy[r, j], weight[j])
             g_total += g
             dot += g * xhat
@@ -98,7 +98,7 @@ def normalise_backward(dy, x, statistics, weight, dx, dweight, dbias):
         g_total *= share
         dot *= share
         for j in range(D):
-            xhat = centred(x[r, j], mean, rest) * rstd
+            xhat = centre(x[r, j], mean, rest) * rstd
             dx[r, j] = (product(dy[r, j], weight[j]) - g_total - xhat * dot) * rstd
         if r % STAGE == STAGE - 1 or r == rows - 1:
             for j in range(D):

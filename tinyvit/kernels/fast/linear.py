@@ -4,13 +4,13 @@ import numpy as np
 
 from tinyvit.functional.linear import LinearCache, linear, linear_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, TOTAL, as_contiguous, compiled
+from tinyvit.kernels.fast.compiled import INPUT, OUTPUT, TOTAL, as_contiguous, jit
 from tinyvit.kernels.linear import linear_backward_wanted
 
 STAGE = 32  # rows that are added up before their sum is added to the others', in double precision
 
 
-@compiled(OUTPUT("rows D"), INPUT("D"))
+@jit(OUTPUT("rows D"), INPUT("D"))
 def add_bias(y, bias):
     rows, D = y.shape
     for r in range(rows):
@@ -18,7 +18,7 @@ def add_bias(y, bias):
             y[r, j] += bias[j]
 
 
-@compiled(INPUT("rows D"), TOTAL("D"))
+@jit(INPUT("rows D"), TOTAL("D"))
 def add_rows(x, total):
     """The sum of all rows of x, added to `total`."""
     rows, D = x.shape

@@ -11,20 +11,20 @@ from tinyvit.functional.pooling import (
     max_pool2d_backward,
     pooling_windows,
 )
-from tinyvit.kernels.fast.compiled import INDEX, INPUT, OUTPUT, array, as_contiguous, compiled, inlined, types
+from tinyvit.kernels.fast.compiled import INDEX, INPUT, OUTPUT, array, as_contiguous, inline, jit, types
 from tinyvit.kernels.fast.exp import F
 
 ZERO = F(0.0)
 SIZES = [INDEX] * 6  # of the kernel, from a window to the next, and of the padding above and on the left
 
 
-@inlined()
+@inline()
 def first_and_end(first, size, side):
     """The pixels of a window that are inside the image, along one side: from, to, and how many were before."""
     return max(first, 0), min(first + size, side), max(-first, 0)
 
 
-@compiled(INPUT("maps H W"), *SIZES, OUTPUT("maps rows columns"), array("maps rows columns", types.int32))
+@jit(INPUT("maps H W"), *SIZES, OUTPUT("maps rows columns"), array("maps rows columns", types.int32))
 def largest(x, P, Q, down, right, above, left, y, place):
     """The largest number of each window and its place; NaN counts as the largest, of equal numbers the first."""
     maps, rows, columns = y.shape
@@ -42,8 +42,8 @@ def largest(x, P, Q, down, right, above, left, y, place):
                 y[m, i, j], place[m, i, j] = best, where
 
 
-@compiled(INPUT("maps rows columns"), array("maps rows columns", types.int32, readonly=True), *SIZES,
-          OUTPUT("maps H W"))  # fmt: skip
+@jit(INPUT("maps rows columns"), array("maps rows columns", types.int32, readonly=True), *SIZES,
+     OUTPUT("maps H W"))  # fmt: skip
 def to_the_largest(dy, place, P, Q, down, right, above, left, dx):
     maps, rows, columns = dy.shape
     for m in range(maps):
@@ -56,7 +56,7 @@ def to_the_largest(dy, place, P, Q, down, right, above, left, dx):
                     dx[m, r, c] += dy[m, i, j]
 
 
-@compiled(INPUT("maps H W"), *SIZES, OUTPUT("maps rows columns"))
+@jit(INPUT("maps H W"), *SIZES, OUTPUT("maps rows columns"))
 def mean(x, P, Q, down, right, above, left, y):
     maps, rows, columns = y.shape
     share = F(1.0) / F(P * Q)
@@ -72,7 +72,7 @@ def mean(x, P, Q, down, right, above, left, y):
                 y[m, i, j] = total * share
 
 
-@compiled(INPUT("maps rows columns"), *SIZES, OUTPUT("maps H W"))
+@jit(INPUT("maps rows columns"), *SIZES, OUTPUT("maps H W"))
 def to_all(dy, P, Q, down, right, above, left, dx):
     maps, rows, columns = dy.shape
     share = F(1.0) / F(P * Q)

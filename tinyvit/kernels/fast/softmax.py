@@ -4,7 +4,7 @@ import numpy as np
 
 from tinyvit.functional.softmax import SoftmaxCache, softmax, softmax_backward
 from tinyvit.functional.sums import as_rows
-from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT, OUTPUT, as_bits, as_contiguous, as_float, compiled, inlined
+from tinyvit.kernels.fast.compiled import ANY_ORDER, INPUT, OUTPUT, as_bits, as_contiguous, as_float, inline, jit
 from tinyvit.kernels.fast.exp import F, exp
 
 ZERO, ONE = F(0.0), F(1.0)
@@ -12,13 +12,13 @@ ALL_BUT_SIGN, SIGN = np.int32(0x7FFFFFFF), np.int32(31)
 MIN_INT32 = np.int32(-0x80000000)
 
 
-@inlined()
+@inline()
 def ordered(bits):
     """A float32's bits as an int32 with the same order: of negative numbers the more bits the less. Its own inverse."""
     return np.int32(bits ^ np.int32(np.int32(bits >> SIGN) & ALL_BUT_SIGN))
 
 
-@inlined(math=ANY_ORDER)
+@inline(math=ANY_ORDER)
 def softmax_row(x):
     """x becomes exp(x − m) / Σ exp(x − m) with its largest number m; returns m and Σ.
 
@@ -39,13 +39,13 @@ def softmax_row(x):
     return m, total
 
 
-@compiled(OUTPUT("rows N"), math=ANY_ORDER)
+@jit(OUTPUT("rows N"), math=ANY_ORDER)
 def softmax_rows(x):
     for r in range(len(x)):
         softmax_row(x[r])
 
 
-@compiled(INPUT("rows N"), INPUT("rows N"), OUTPUT("rows N"), math=ANY_ORDER)
+@jit(INPUT("rows N"), INPUT("rows N"), OUTPUT("rows N"), math=ANY_ORDER)
 def softmax_backward_rows(dy, probs, dx):
     for r in range(len(dy)):
         dot = ZERO

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from tinyvit.kernels.fast.compiled import INDEX, INPUT, OUTPUT, array, as_contiguous, compiled
+from tinyvit.kernels.fast.compiled import INDEX, INPUT, OUTPUT, array, as_contiguous, jit
 
 MIN_CHANNELS = 32         # channels, and filters; with fewer, tiles take longer than their products save
 IMAGES = 16        # in a piece at least: they are the innermost axis of tiles, so that instructions take several
@@ -27,7 +27,7 @@ GRADIENTS_TO_TILES = np.array([[0, 1]] * 4), np.array([[1, 0], [1, 1], [1, -1], 
 G = np.kron(*[np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], "float32")] * 2)
 
 
-@compiled(INPUT("b C H W"), *[INDEX] * 3, array("4 2", INDEX, readonly=True), INPUT("4 2"),
+@jit(INPUT("b C H W"), *[INDEX] * 3, array("4 2", INDEX, readonly=True), INPUT("4 2"),
           OUTPUT("4 4 C rows columns b"))  # fmt: skip
 def transform(x, first, above, left, places, factors, tiles):
     """The tiles of images in rows from `first` on: Bᵀ d B, or A dy Aᵀ, as `places` and `factors` say.
@@ -61,7 +61,7 @@ def transform(x, first, above, left, places, factors, tiles):
                             goal[b] = f * one[b] + g * other[b]
 
 
-@compiled(INPUT("4 4 filters rows columns b"), INDEX, OUTPUT("b filters H W"))
+@jit(INPUT("4 4 filters rows columns b"), INDEX, OUTPUT("b filters H W"))
 def results(m, first, y):
     """y = Aᵀ m A for the tiles in rows from `first` on."""
     rows, columns, B = m.shape[3:]

@@ -27,7 +27,7 @@ class SingleProcess:
         """Call the function in the first rank alone; all return its result, or raise its error."""
         return function(*arguments)
 
-    def held(self, holding):
+    def hold(self, holding):
         """The context manager `holding` in the first rank alone; an error as it begins is raised in all."""
         return holding
 
@@ -50,16 +50,16 @@ class SingleProcess:
 SINGLE_PROCESS = SingleProcess()
 
 
-_current = None  # the Ranks of `launched`
+_current = None  # the Ranks of `join_ranks`
 
 
 @contextmanager
-def launched(how="auto"):
+def join_ranks(how="auto"):
     """The `Ranks` of this process, or `SINGLE_PROCESS`.
 
     how   "auto" joins the others if mpiexec or srun has started several; "mpi", "nccl" or "none" as said
 
-    Inside another `launched` it gives the same. All ranks leave together; an error that not all come to ends the job.
+    Inside another `join_ranks` it gives the same. All ranks leave together; an error that not all come to ends the job.
     Raises ValueError where MPI is missing or doesn't find the others.
     """
     global _current

@@ -51,7 +51,7 @@ class Nccl:
                 start += aligned_bytes(array)
             stream = xp.cuda.get_current_stream().ptr
             self.communicator.allGather(own.data.ptr, rows.data.ptr, largest, self.nccl.NCCL_UINT8, stream)
-        return [unpacked(content, row) for (content, _), row in zip(found, rows)]
+        return [unpack(content, row) for (content, _), row in zip(found, rows)]
 
 
 def aligned_bytes(array):
@@ -69,7 +69,7 @@ class Packer(pickle.Pickler):
         return value.shape, value.dtype.str
 
 
-def unpacked(content, row):
+def unpack(content, row):
     """The value that a `Packer` has pickled, with its arrays from their bytes in `row`."""
     unpickler, start = pickle.Unpickler(io.BytesIO(content)), 0
 

@@ -78,7 +78,7 @@ class Ranks(SingleProcess):
         return result
 
     @contextmanager
-    def held(self, holding):
+    def hold(self, holding):
         with ExitStack() as stack:
             self.first(lambda: stack.enter_context(holding) and None)
             yield
@@ -159,7 +159,7 @@ def check_cards(found, names):
 
 @contextmanager
 def join_ranks(how):
-    """The `Ranks` as `launched` says, or `SINGLE_PROCESS`, until all ranks leave together."""
+    """The `Ranks` as `join_ranks` says, or `SINGLE_PROCESS`, until all ranks leave together."""
     ranks = connect(how)
     if ranks is SINGLE_PROCESS:
         yield ranks
@@ -178,7 +178,7 @@ def join_ranks(how):
 
 @cache
 def connect(how):
-    """The `Ranks` as `launched` says, or `SINGLE_PROCESS`."""
+    """The `Ranks` as `join_ranks` says, or `SINGLE_PROCESS`."""
     rank, size = rank_and_size()
     try:
         MPI = mpi.load(f"training in the {size} processes that mpiexec or srun started" if size > 1 else

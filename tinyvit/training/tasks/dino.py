@@ -25,9 +25,9 @@ from tinyvit.validation import (
     Positive,
     PositiveInt,
     PositiveShare,
+    Range,
     Rate,
     Share,
-    Within,
     require,
 )
 
@@ -61,7 +61,7 @@ class DinoOptions(Options):
     """Whether the mean of the teacher's logits is taken off them."""
     centre_momentum: Rate = 0.9
     """Decay of that mean, a moving average."""
-    momentum: Annotated[float, Within(0, 1)] = 0.996
+    momentum: Annotated[float, Range(0, 1)] = 0.996
     """Decay of the teacher, a moving average of the student, at the first step; it rises to 1 by half a cosine."""
     final_weight_decay: NotNegative = 0.4
     """Weight decay of the last step, reached from optim.weight-decay by half a cosine."""
@@ -113,7 +113,7 @@ class SelfDistillation(Task):
                         f"objective.small-side must be a multiple of the patches' sides {patch}", side)  # fmt: skip
 
     @classmethod
-    def fitted(cls, architecture, model, optim):
+    def preset_changes(cls, architecture, model, optim):
         model = replace(model, dynamic_img_size=True) if architecture == "vit" else model
         return {"model": model, "optim": replace(optim, ema=None)}
 
@@ -208,7 +208,8 @@ class SelfDistillation(Task):
         kind = "the uniform distribution" if own > 0.9 else "one prototype" if used < 0.1 else "one distribution"
         return (
             f"collapse to {kind}: the teacher says the same of every image (entropy of an image's prototypes "
-            f"{self.shown(self.scores[1], own)} of log K, of their mean {self.shown(self.scores[2], used)})"
+            f"{self.format_score(self.scores[1], own)} of log K, of their mean "
+            f"{self.format_score(self.scores[2], used)})"
         )
 
 

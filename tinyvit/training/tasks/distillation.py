@@ -18,7 +18,7 @@ from tinyvit.tensors import tensor_bytes
 from tinyvit.training.tasks.classification import Classification, classify
 from tinyvit.training.tasks.task import Options, register
 from tinyvit.training.trained import load_trained, require_classifier
-from tinyvit.validation import Share, Within
+from tinyvit.validation import Range, Share
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class DistillationOptions(Options):
     """The target that the teacher gives: hard, the class that it predicts; soft, its probabilities."""
     share: Share = 0.5
     """Share λ of the loss that comes from the teacher; the rest comes from the labels."""
-    temperature: Annotated[float, Within(0, 1000, above=True, words="a number above 0 and at most 1,000")] = 3.0
+    temperature: Annotated[float, Range(0, 1000, above=True, words="a number above 0 and at most 1,000")] = 3.0
     """Temperature τ of the probabilities, for kind soft."""
 
 

@@ -92,7 +92,7 @@ class MaskedAutoencoding(Masking):
         """The pixels (B, n, C·P·Q) of the hidden patches (B, n)."""
         patches, _ = F.patchify(images, self.config.model.patch_size)
         patches, _ = F.take_tokens(patches, hidden)
-        return normalised(patches) if self.config.objective.normalise else patches
+        return normalise_patches(patches) if self.config.objective.normalise else patches
 
     def reconstruct(self, model, images):
         """`images` with the hidden patches 0, the mean colour, and with guesses in their places.
@@ -116,7 +116,7 @@ class MaskedAutoencoding(Masking):
         return tuple(found)
 
 
-def normalised(patches):
+def normalise_patches(patches):
     """Each patch (B, N, C·P·Q) with mean 0 and variance 1: (x − μ) / √(σ² + 1e-6)."""
     mean, deviation = mean_and_deviation(patches)
     return (patches - mean) / deviation

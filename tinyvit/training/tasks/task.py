@@ -103,7 +103,7 @@ class Task:
             require(found == value, f"{name.replace('_', '-')} must be {text} for the task {cls.name!r}", found)
 
     @classmethod
-    def fitted(cls, architecture, model, optim):
+    def preset_changes(cls, architecture, model, optim):
         """The fields of a preset for another task that this one can't be trained with, and what takes their place."""
         return {}
 
@@ -230,7 +230,7 @@ class Task:
         for name, value in scores.items():
             if not isfinite(value):
                 raise NotFinite(f"{name} is NaN or infinite: the weights are damaged or diverged")
-        rows = [(name.replace("_", " "), self.shown(name, scores[name])) for name in self.scores]
+        rows = [(name.replace("_", " "), self.format_score(name, scores[name])) for name in self.scores]
         warning = self.warning(scores)
         return Report(scores, rows, "" if warning is None else f"\n\n{warning}")
 
@@ -238,7 +238,7 @@ class Task:
         """Whether a figure, as "test_accuracy", is a share from 0 to 1."""
         return name.partition("_")[2] in self.shares
 
-    def shown(self, name, value):
+    def format_score(self, name, value):
         """A figure as text; a dash where there is none."""
         if value is None:
             return "–"
