@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tinyvit.files import (
-    create,
-    expand_path,
-    hold_lock,
-    identity,
-    tidy,
-    verified_manifest,
-    write,
-    write_with_manifest,
-)
+from tinyvit.files import create, expand_path, hold_lock, identity, tidy, verified_manifest, write, write_with_manifest
 
 
 def raising(error):
@@ -36,6 +27,7 @@ def test_a_leading_tilde_is_the_home_and_elsewhere_part_of_the_name(monkeypatch,
 
 
 # -- locks ------------------------------------------------------------------------------------------------------------
+
 
 def test_a_held_lock_is_refused_and_free_once_its_block_ends(tmp_path):
     with hold_lock(tmp_path / "lock") as first:

@@ -8,13 +8,9 @@ import torch
 from by_transformers import assert_same_outputs_and_gradients
 from small_weights import model_of, redrawn_weights
 from torch_autograd import normal
-from transformers import (
-    Dinov2Config as TheirConfig,
-)
+from transformers import Dinov2Config as TheirConfig
 from transformers import Dinov2Model, Dinov2WithRegistersConfig, Dinov2WithRegistersModel, ViTModel
-from transformers import (
-    ViTConfig as TheirViTConfig,
-)
+from transformers import ViTConfig as TheirViTConfig
 
 from tinyvit import interop
 from tinyvit.interop.huggingface_vits import DINOV2
