@@ -42,7 +42,6 @@ __device__ inline Place place_of(int heads, int rows, int heads_per_block, int t
     p.head = p.first_head + p.group;
     p.row = blockIdx.z * tile * EACH + threadIdx.x % tile;
     p.tile = tile;
-    #pragma unroll
     for (int r = 0; r < EACH; r++) p.has[r] = group == p.group && p.head < heads && p.row + r * tile < rows;
     return p;
 }
@@ -54,37 +53,30 @@ __device__ inline long long at(const Place &p, const Strides &s, int r) {
 
 // The rows of a thread, times a factor; rows that it doesn't have stay as they are.
 __device__ inline void load_rows(float (&rows)[EACH][HEAD], const float *from, Strides s, const Place &p, float factor) {
-    #pragma unroll
     for (int r = 0; r < EACH; r++) {
         if (!p.has[r]) continue;
-        #pragma unroll
         for (int i = 0; i < HEAD; i += 4) {
             float part[4];
             load_pack<4>(part, from + at(p, s, r) + i);
-            #pragma unroll
             for (int j = 0; j < 4; j++) rows[r][i + j] = part[j] * factor;
         }
     }
 }
 
 __device__ inline void store_row(float *where, const float (&row)[HEAD], float factor) {
-    #pragma unroll
     for (int i = 0; i < HEAD; i += 4) {
         float part[4];
-        #pragma unroll
         for (int j = 0; j < 4; j++) part[j] = row[i + j] * factor;
         store_pack<4>(where + i, part);
     }
 }
 
 __device__ inline void read_row(float (&row)[HEAD], const float *shared) {
-    #pragma unroll
     for (int i = 0; i < HEAD; i++) row[i] = shared[i];
 }
 
 __device__ inline float dot(const float (&a)[HEAD], const float (&b)[HEAD]) {
     float even = 0.0f, odd = 0.0f;  // two sums that don't wait for each other
-    #pragma unroll
     for (int i = 0; i < HEAD; i += 2) {
         even += a[i] * b[i];
         odd += a[i + 1] * b[i + 1];
@@ -93,7 +85,6 @@ __device__ inline float dot(const float (&a)[HEAD], const float (&b)[HEAD]) {
 }
 
 __device__ inline void add_times(float (&a)[HEAD], float factor, const float (&b)[HEAD]) {
-    #pragma unroll
     for (int i = 0; i < HEAD; i++) a[i] += factor * b[i];
 }
 
@@ -102,7 +93,6 @@ __device__ inline void load_tile(
     float *shared, const float *from, Strides s, const Place &p, int heads, int heads_per_block, int first, int count
 ) {
     constexpr int PACKS = HEAD / 4;
-    #pragma unroll 1
     for (int i = threadIdx.x; i < heads_per_block * count * PACKS; i += blockDim.x) {
         int row = i / PACKS % count, group = i / (PACKS * count), part = i % PACKS * 4;
         if (p.first_head + group >= heads) continue;
@@ -119,7 +109,6 @@ __device__ inline void load_statistics(
     float *shared, const float *from, const Place &p, int heads, long long length, int heads_per_block, int first,
     int count
 ) {
-    #pragma unroll 1
     for (int i = threadIdx.x; i < heads_per_block * count; i += blockDim.x) {
         int row = i % count, group = i / count;
         if (p.first_head + group >= heads) continue;
@@ -149,13 +138,11 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_forward(
             float key[HEAD], value[HEAD];
             read_row(key, some_keys + (p.group * count + i) * HEAD);
             read_row(value, some_values + (p.group * count + i) * HEAD);
-            #pragma unroll
             for (int r = 0; r < EACH; r++) {
                 float score = dot(query[r], key) * rest;
                 if (score > largest[r]) {  // scale what was summed so far down to the new maximum
                     float factor = expf(largest[r] - score);
                     total[r] *= factor;
-                    #pragma unroll
                     for (int j = 0; j < HEAD; j++) sum[r][j] *= factor;
                     largest[r] = score;
                 }
@@ -165,7 +152,6 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_forward(
             }
         }
     }
-    #pragma unroll
     for (int r = 0; r < EACH; r++) {
         if (!p.has[r]) continue;
         float inverse = total[r] == 0.0f ? 0.0f : 1.0f / total[r];  // zeros for a query that sees no key
@@ -188,7 +174,6 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_dq(
     float largest[EACH] = {}, inverse[EACH] = {}, product[EACH];
     load_rows(dhead, dy, STRIDES(dy), p, 1.0f);
     load_rows(query, y, STRIDES(y), p, 1.0f);  // where the queries come next
-    #pragma unroll
     for (int r = 0; r < EACH; r++) {
         product[r] = dot(dhead[r], query[r]);
         if (!p.has[r]) continue;
@@ -208,14 +193,12 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_dq(
             float key[HEAD], value[HEAD];
             read_row(key, some_keys + (p.group * count + i) * HEAD);
             read_row(value, some_values + (p.group * count + i) * HEAD);
-            #pragma unroll
             for (int r = 0; r < EACH; r++) {
                 float prob = expf(dot(query[r], key) * rest - largest[r]) * inverse[r];
                 add_times(sum[r], prob * (dot(dhead[r], value) - product[r]), key);
             }
         }
     }
-    #pragma unroll
     for (int r = 0; r < EACH; r++) {
         if (p.has[r]) store_row(dq + at(p, STRIDES(dq), r), sum[r], power * rest);
     }
@@ -251,29 +234,22 @@ extern "C" __global__ void __launch_bounds__(128, 3) attention_dk_dv(
             float prob[EACH], dscore[EACH] = {};
             read_row(query, row);
             load_pack<4>(of_query, statistics + (p.group * count + i) * 4);
-            #pragma unroll
             for (int r = 0; r < EACH; r++) prob[r] = expf(dot(key[r], query) * rest - of_query[0]) * of_query[1];
-            #pragma unroll
             for (int j = 0; j < HEAD; j += 4) {
                 load_pack<4>(part, row + CAPACITY + j);
-                #pragma unroll
                 for (int n = 0; n < 4 * EACH; n++) {
                     dscore[n / 4] += value[n / 4][j + n % 4] * part[n % 4];
                     value_sum[n / 4][j + n % 4] += prob[n / 4] * part[n % 4];
                 }
             }
-            #pragma unroll
             for (int r = 0; r < EACH; r++) dscore[r] = prob[r] * (dscore[r] - of_query[2]);
-            #pragma unroll
             for (int j = 0; j < HEAD; j += 4) {
                 if (j < KEPT) for (int n = 0; n < 4; n++) part[n] = query[j + n];
                 else load_again(part, row + j);
-                #pragma unroll
                 for (int n = 0; n < 4 * EACH; n++) key_sum[n / 4][j + n % 4] += dscore[n / 4] * part[n % 4];
             }
         }
     }
-    #pragma unroll
     for (int r = 0; r < EACH; r++) {
         if (!p.has[r]) continue;
         store_row(dk + at(p, STRIDES(dk), r), key_sum[r], power * rest);

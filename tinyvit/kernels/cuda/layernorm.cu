@@ -15,7 +15,6 @@ __device__ inline float row_sum(float x) {
 
 // The numbers of a row of D, and 0 after its end; of no row, if D is 0.
 template <class N> __device__ inline void load_row(float (&numbers)[LANE], const N *row, int D) {
-    #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         float pack[PACK] = {};
         if (column_of(p) < D) load_pack<PACK>(pack, row + column_of(p));
@@ -24,7 +23,6 @@ template <class N> __device__ inline void load_row(float (&numbers)[LANE], const
 }
 
 __device__ inline void store_row(T *row, const float (&numbers)[LANE], int D) {
-    #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         float pack[PACK];
         for (int j = 0; j < PACK; j++) pack[j] = numbers[p * PACK + j];
@@ -34,7 +32,6 @@ __device__ inline void store_row(T *row, const float (&numbers)[LANE], int D) {
 
 // x minus a number, but 0 after the end of a row.
 __device__ inline void subtract(float (&numbers)[LANE], float x, int D) {
-    #pragma unroll
     for (int i = 0; i < LANE; i++) numbers[i] = column_of(i / PACK) < D ? numbers[i] - x : 0.0f;
 }
 
@@ -53,18 +50,14 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
         int width = row < rows ? D : 0;  // threads without a row go on, as sums need all of a warp
         float numbers[LANE], total = 0.0f, rest = 0.0f, squares = 0.0f;
         load_row(numbers, x + row * D, width);
-        #pragma unroll
         for (int i = 0; i < LANE; i++) total += numbers[i];
         float mean = row_sum(total) / D;
         subtract(numbers, mean, width);
-        #pragma unroll
         for (int i = 0; i < LANE; i++) rest += numbers[i];
         rest = row_sum(rest) / D;
         subtract(numbers, rest, width);
-        #pragma unroll
         for (int i = 0; i < LANE; i++) squares += numbers[i] * numbers[i];
         float rstd = 1.0f / sqrtf(row_sum(squares) / D + eps);
-        #pragma unroll
         for (int i = 0; i < LANE; i++) numbers[i] = numbers[i] * rstd * w[i] + b[i];
         store_row(y + row * D, numbers, width);
         if (threadIdx.x % SPAN || row >= rows) continue;
@@ -78,7 +71,6 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_forward(
 __device__ inline void store_block_sums(float *row, const float (&numbers)[LANE], int D) {
     __shared__ float of_row[AT_ONCE][SPAN * LANE];
     __syncthreads();  // the sums before these may still be read
-    #pragma unroll
     for (int i = 0; i < LANE; i++) of_row[threadIdx.x / SPAN][column_of(i / PACK) + i % PACK] = numbers[i];
     __syncthreads();
     for (int column = threadIdx.x; column < D; column += 256) {
@@ -104,7 +96,6 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_backward(
         float mean = statistics[there], rest = statistics[rows + there], rstd = statistics[2 * rows + there];
         load_row(g, dy + row * D, width);
         load_row(xhat, x + row * D, width);
-        #pragma unroll
         for (int i = 0; i < LANE; i++) {
             xhat[i] = (xhat[i] - mean - rest) * rstd;  // beside a g of 0 after the end of a row
             dweight[i] += g[i] * xhat[i];
@@ -115,7 +106,6 @@ extern "C" __global__ void __launch_bounds__(256) layernorm_backward(
         }
         mean_g = row_sum(mean_g) / D;
         along = row_sum(along) / D;
-        #pragma unroll
         for (int i = 0; i < LANE; i++) g[i] = (g[i] - mean_g - xhat[i] * along) * rstd;
         store_row(dx + row * D, g, width);
     }

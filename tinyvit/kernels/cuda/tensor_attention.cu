@@ -68,9 +68,7 @@ __device__ inline int column_of(int i) { return threadIdx.x % 4 * 2 + i % 2; }
 
 // A strip as left operand, from global memory; zeros for rows that there aren't.
 __device__ inline void load_strip(unsigned int (&a)[STEPS][4], const T *from, long long row, int first, int rows) {
-    #pragma unroll
     for (int step = 0; step < STEPS; step++) {
-        #pragma unroll
         for (int i = 0; i < 4; i++) {
             int r = first + row_of(i % 2 * 2), column = step * 16 + i / 2 * 8 + column_of(0);
             bool there = r < rows && step * 16 + i / 2 * 8 < HEAD;
@@ -82,14 +80,11 @@ __device__ inline void load_strip(unsigned int (&a)[STEPS][4], const T *from, lo
 // The same from 16 rows of a tile.
 __device__ inline void load_strip(unsigned int (&a)[STEPS][4], const T *rows) {
     int lane = threadIdx.x % 32;
-    #pragma unroll
     for (int step = 0; step < STEPS; step++) load_matrices(a[step], rows + lane % 16 * PITCH + step * 16 + lane / 16 * 8);
 }
 
 __device__ inline void scale_strip(unsigned int (&a)[STEPS][4], float factor) {
-    #pragma unroll
     for (int step = 0; step < STEPS; step++) {
-        #pragma unroll
         for (int i = 0; i < 4; i++) a[step][i] = times(a[step][i], factor);
     }
 }
@@ -97,9 +92,7 @@ __device__ inline void scale_strip(unsigned int (&a)[STEPS][4], float factor) {
 // c = a rowsᵀ: the dot products of a strip with 16 rows of a tile.
 __device__ inline void dot_products(float (&c)[2][4], const unsigned int (&a)[STEPS][4], const T *rows) {
     int lane = threadIdx.x % 32;
-    #pragma unroll
     for (int i = 0; i < 4; i++) c[0][i] = c[1][i] = 0.0f;
-    #pragma unroll
     for (int step = 0; step < STEPS; step++) {
         unsigned int b[4];
         load_matrices(b, rows + (lane / 16 * 8 + lane % 8) * PITCH + step * 16 + lane / 8 % 2 * 8);
@@ -112,9 +105,7 @@ __device__ inline void dot_products(float (&c)[2][4], const unsigned int (&a)[ST
 __device__ inline void add_weighted(float (&sum)[2 * STEPS][4], const float (&weights)[2][4], const T *rows) {
     int lane = threadIdx.x % 32;
     unsigned int a[4], b[4];
-    #pragma unroll
     for (int i = 0; i < 4; i++) a[i] = pair_of(T(), weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
-    #pragma unroll
     for (int step = 0; step < STEPS; step++) {
         load_transposed_matrices(b, rows + lane % 16 * PITCH + step * 16 + lane / 16 * 8);
         multiply(T(), sum[2 * step], a, b[0], b[1]);
@@ -126,12 +117,10 @@ __device__ inline void add_weighted(float (&sum)[2 * STEPS][4], const float (&we
 __device__ inline void store_strip(
     T *where, long long row, const Strip &p, int rows, const float (&sum)[2 * STEPS][4], float factor, float factor_below
 ) {
-    #pragma unroll
     for (int half = 0; half < 2; half++) {
         int r = p.first + row_of(2 * half);
         if (r >= rows) continue;
         float f = half ? factor_below : factor;
-        #pragma unroll
         for (int step = 0; step < HEAD / 8; step++) {
             *reinterpret_cast<unsigned int *>(where + r * row + step * 8 + column_of(0)) =
                 pair_of(T(), sum[step][2 * half] * f, sum[step][2 * half + 1] * f);
@@ -205,32 +194,26 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_forw
         __syncthreads();
         if (p.none) continue;
         float score[GROUPS][2][4], now[2] = {LOWEST, LOWEST};
-        #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             if (group * 16 >= count) break;
             dot_products(score[group], query, key_tile + (p.in_tile + group * 16) * PITCH);
-            #pragma unroll
             for (int i = 0; i < 8; i++) {
                 bool there = group * 16 + i / 4 * 8 + column_of(i) < count;
                 if (there) now[i % 4 / 2] = fmaxf(now[i % 4 / 2], score[group][i / 4][i % 4]);
             }
         }
-        #pragma unroll
         for (int half = 0; half < 2; half++) {  // scale what was summed so far down to the new maximum
             float before = largest[half];
             largest[half] = fmaxf(before, row_max(now[half]) * factor);
             float down = exp2f(before - largest[half]);
             total[half] *= down;
-            #pragma unroll
             for (int step = 0; step < 2 * STEPS; step++) {
                 sum[step][2 * half] *= down;
                 sum[step][2 * half + 1] *= down;
             }
         }
-        #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             if (group * 16 >= count) break;
-            #pragma unroll
             for (int i = 0; i < 8; i++) {
                 int half = i % 4 / 2;
                 float &x = score[group][i / 4][i % 4];
@@ -242,7 +225,6 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_forw
     }
     if (p.none) return;
     float inverse[2];
-    #pragma unroll
     for (int half = 0; half < 2; half++) {
         total[half] = row_sum(total[half]);
         inverse[half] = total[half] == 0.0f ? 0.0f : 1.0f / total[half];  // zeros for a query that sees no key
@@ -261,7 +243,6 @@ struct Rows { float largest[2], inverse[2], dot[2]; };
 __device__ inline void load_rows(
     Rows &rows, const float *all_largest, const float *all_inverse, const Strip &p, long long heads, int queries
 ) {
-    #pragma unroll
     for (int half = 0; half < 2; half++) {
         int r = p.first + row_of(2 * half);
         bool there = !p.none && r < queries;
@@ -279,7 +260,6 @@ __device__ inline void probs_of_group(
 ) {
     dot_products(probs, query, keys);
     dot_products(dprobs, dhead, values);
-    #pragma unroll
     for (int i = 0; i < 8; i++) {
         int half = i % 4 / 2;
         float &x = probs[i / 4][i % 4];
@@ -289,7 +269,6 @@ __device__ inline void probs_of_group(
 }
 
 __device__ inline void add_dots(float (&dot)[2], const float (&probs)[2][4], const float (&dprobs)[2][4]) {
-    #pragma unroll
     for (int i = 0; i < 8; i++) dot[i % 4 / 2] += probs[i / 4][i % 4] * dprobs[i / 4][i % 4];
 }
 
@@ -298,7 +277,6 @@ __device__ inline void add_dq(
     float (&sum)[2 * STEPS][4], const float (&probs)[2][4], float (&dprobs)[2][4], const T *key_rows,
     const float (&dot)[2]
 ) {
-    #pragma unroll
     for (int i = 0; i < 8; i++) {
         float &x = dprobs[i / 4][i % 4];
         x = probs[i / 4][i % 4] * (x - dot[i % 4 / 2]);
@@ -317,7 +295,6 @@ __device__ inline void add_dk_dv(
         float probs[2][4], dscores[2][4];
         dot_products(probs, key, queries + group * 16 * PITCH);
         dot_products(dscores, value, dheads + group * 16 * PITCH);
-        #pragma unroll
         for (int i = 0; i < 8; i++) {
             int query = group * 16 + i / 4 * 8 + column_of(i);
             float &x = probs[i / 4][i % 4], &d = dscores[i / 4][i % 4];
@@ -354,7 +331,6 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_back
         load_strip(query, query_tile + strip);
         load_strip(dhead, dy_tile + strip);
         scale_strip(query, power);
-        #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             int first = group * 16, of_group = tile + first * PITCH;
             if (first >= keys) break;
@@ -364,7 +340,6 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_back
             );
             add_dots(rows.dot, probs[group], dprobs[group]);
         }
-        #pragma unroll
         for (int half = 0; half < 2; half++) {
             rows.dot[half] = row_sum(rows.dot[half]);
             int number = p.in_tile + p.first + row_of(2 * half);
@@ -374,7 +349,6 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_back
             dot[number] = rows.dot[half];
         }
         __syncwarp();  // products need the whole warp together
-        #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
             if (group * 16 >= keys) break;
             add_dq(sum, probs[group], dprobs[group], key_tile + tile + group * 16 * PITCH, rows.dot);
@@ -431,12 +405,10 @@ extern "C" __global__ void __launch_bounds__(160, HEAD > 32 ? 2 : 3) tensor_dq(
                 else add_dq(sum, probs, dprobs, key_rows, rows.dot);
             }
         }
-        #pragma unroll
         for (int half = 0; half < 2 && pass == 0; half++) rows.dot[half] = row_sum(rows.dot[half]);
     }
     if (p.none) return;
     store_strip(OF_HEAD(dq, p), dq_row, p, queries, sum, power * rest, power * rest);
-    #pragma unroll
     for (int half = 0; half < 2; half++) {
         int r = p.first + row_of(2 * half);
         if (r < queries && threadIdx.x % 4 == 0) dots[(p.sample * heads + p.head) * queries + r] = rows.dot[half];
