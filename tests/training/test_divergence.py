@@ -137,6 +137,6 @@ def test_the_advice_names_layer_learning_rate_and_precision():
     text = explain(model, batch(IMAGES), None, loss, 0.25, config)
     assert re.search(r"10 steps in a row .* blocks\.1\.mlp\.fc1 .* rate was 0\.25, the precision float32", text)
     assert "--precision float64" in text and "clip-norm" not in text  # it is clipped already
-    other = replace(config, precision="float64", optim=replace(config.optim, name="muon", clip_norm=None))
-    text = explain(ViT(CONFIG), batch(BROKEN), None, loss, 0.25, other)
+    other = replace(config, optim=replace(config.optim, name="muon", clip_norm=None))
+    text = explain(ViT(CONFIG, dtype="float64"), batch(BROKEN), None, loss, 0.25, other)
     assert "--precision" not in text and text.endswith("optim.adam-lr, a longer optim.warmup or optim.clip-norm 1")

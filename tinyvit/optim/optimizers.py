@@ -25,9 +25,9 @@ class FlatState:
         self.reset()
 
     def __repr__(self):
-        shown = {k: v for k, v in vars(self).items() if isinstance(v, (int, float, tuple)) and k != "next_step"}
-        settings = ", ".join(f"{name}={value}" for name, value in (shown | {"t": int(to_numpy(self.t))}).items())
-        model = self.model
+        kinds, counts = (int, float, tuple), ("next_step", "t")
+        shown = [f"{k}={v}" for k, v in vars(self).items() if isinstance(v, kinds) and k not in counts]
+        settings, model = ", ".join([*shown, f"t={int(to_numpy(self.t))}"]), self.model
         return f"{type(self).__name__}({settings}) of {type(model).__name__}, {model.num_parameters():,} parameters"
 
     def initial(self):

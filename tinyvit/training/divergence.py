@@ -46,11 +46,11 @@ def explain(model, batch, ctx, objective, lr, config):
     o = config.optim
     remedies = ["a lower optim.lr" + (" or optim.adam-lr" if o.name == "muon" else ""), "a longer optim.warmup"]
     remedies += ["optim.clip-norm 1"] if o.clip_norm is None else []
-    remedies += [f"--precision {FINER[config.precision]}"] if config.precision in FINER else []
+    remedies += [f"--precision {FINER[model.precision]}"] if model.precision in FINER else []
     return (
         f"{MAX_SKIPPED_STEPS} steps in a row gave a loss or a gradient that is NaN or infinite; "
         f"{where_first(model, batch, ctx, objective)}. "
-        f"The learning rate was {lr:.2g}, the precision {config.precision}: take {', '.join(remedies[:-1])} "
+        f"The learning rate was {lr:.2g}, the precision {model.precision}: take {', '.join(remedies[:-1])} "
         f"or {remedies[-1]}"
     )
 
