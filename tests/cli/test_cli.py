@@ -29,7 +29,7 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
         ("train digits --epochs few", "--epochs.*'few'"),
         ("train digits --optim.name " + 300 * "x", f"'{300 * 'x'}'.*adamw"),
         ("train digits --epochs 0", "epochs must be a positive int, got 0"),
-        ("train digits --device cpu --cuda-graph", "--cuda-graph needs a GPU"),
+        ("train digits --device cpu --cuda-graph True", "--cuda-graph needs a GPU"),
         ("train digits --device cpu --distributed nccl", "--distributed nccl needs a GPU for each rank"),
         ("train digits --kernels quick", "'quick'.*--kernels"),
         ("train digits --model.mlp-ratio 1e300", "needs about a billion GB or more .*: take a smaller model"),
