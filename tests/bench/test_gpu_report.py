@@ -36,9 +36,9 @@ def test_a_dry_run_walks_every_part_and_leaves_a_json_and_a_table(tmp_path, caps
 def test_a_quick_report_has_little_work_unless_more_is_asked_for():
     quick, usual = command.parse(["--quick"]), command.parse([])
     assert [part for part in command.PARTS if getattr(quick, part)] == ["tests", "steps", "train"]
-    assert (quick.precisions, quick.minutes) == (("bfloat16",), 2.0)
+    assert (quick.precisions, quick.minutes) == (None, 2.0)
     assert all(getattr(usual, part) for part in command.PARTS) and usual.minutes == 9.5
-    assert command.parse(["--quick", "--dry-run"]).precisions == ["float32"]
+    assert command.precisions_of("cpu") == ["float32"]
     more = command.parse(["--quick", "--compare", "--no-train", "--precisions", "tf32", "--minutes", "3"])
     assert more.compare and not more.train and (more.precisions, more.minutes) == (["tf32"], 3.0)
 

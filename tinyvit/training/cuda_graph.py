@@ -34,11 +34,11 @@ class StreamStarts:
     def start(self, key):
         """The start value of a stream, an array () on the GPU; `move_to` sets it for another step."""
         if key.step != self.step:
-            raise ValueError(f"a step that is captured draws from streams of its own step {self.step}, got {key}")
+            raise CaptureError(f"a step that is captured draws from streams of its own step {self.step}, got {key}")
         stream = replace(key, step=None, on_gpu=None)
         if stream not in self.index:
             if self.complete or len(self.index) == MAX_STREAMS:
-                raise ValueError(f"a captured step draws from the same streams, at most {MAX_STREAMS:,}; {key} is new")
+                raise CaptureError(f"a captured step draws from the same {MAX_STREAMS:,} streams at most; {key} is new")
             number = self.index[stream] = len(self.index)
             self.values[number] = np.uint64(key.first())
         return self.values[self.index[stream]]
@@ -128,6 +128,7 @@ class StepGraphs:
             self.stream.begin_capture()
             try:
                 result = function(step.batch, with_keys(ctx, step.keys))
+                return step._replace(graph=self.stream.end_capture(), result=result)
             except BaseException as error:
                 with suppress(Exception):  # CUDA has ended it, if that was the error
                     self.stream.end_capture()
@@ -136,7 +137,6 @@ class StepGraphs:
                 if refused and not is_lack_of_memory(error):
                     raise CaptureError(f"this step can't be captured as a CUDA graph ({error})") from error
                 raise
-            return step._replace(graph=self.stream.end_capture(), result=result)
 
     @contextmanager
     def recording(self):

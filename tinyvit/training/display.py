@@ -14,8 +14,8 @@ SHAPE = {"patch_size": "patch {}", "embed_dim": "{} wide", "depth": "{} deep", "
 
 WHY = {  # --precision auto took this one on a GPU
     "bfloat16": "its tensor cores have it",
-    "float16": "its tensor cores have no bfloat16",
-    "float32": "it has no tensor cores, or kernels are those of the reference",
+    "float16": "it has no bfloat16",
+    "float32": "it has no tensor cores",
 }
 
 

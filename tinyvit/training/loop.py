@@ -62,7 +62,8 @@ def resume(path, display=None, **changes):
     folder = RunFolder(path)
     with join_ranks(changes.get("distributed", "auto")) as ranks:
         display = (display or Display()) if ranks.leads else SilentDisplay()
-        config = replace(ranks.first(folder.read_config), **changes)
+        config = ranks.first(folder.read_config)
+        config = replace(config, cuda_graph=config.cuda_graph and "auto", **changes)  # with which it has the same bits
         with using(config.kernels), ranks.hold(folder.resume()):
             task = task_class(config.task)(config)
             summary = ranks.first(folder.finished)

@@ -22,6 +22,7 @@ from tinyvit.levels import level
 from tinyvit.models.summary import activation_bytes
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision, fastest_precision
+from tinyvit.optim.optimizers import SCALE_STATE
 from tinyvit.training.config import check_device_options, why_no_graph
 from tinyvit.training.datasets import check_fit, load_split, with_absolute_paths
 from tinyvit.training.distributed import SINGLE_PROCESS
@@ -65,10 +66,9 @@ class Trainer:
             config = replace(config, model=replace(config.model, num_classes=classes))
         self.kernels = level()
         self.device, self.why_not_gpu = ranks.device(config.device)
-        self.is_auto = config.precision == "auto"
-        if self.is_auto:  # config.json says what it became
-            precision = "float32" if self.kernels == "reference" else fastest_precision(self.device)
-            config = replace(config, precision=precision)
+        self.is_auto = config.precision == "auto" and self.kernels != "reference"
+        if config.precision == "auto":  # config.json says what it became
+            config = replace(config, precision=fastest_precision(self.device) if self.is_auto else "float32")
         self.config, o = config, config.optim
         check_fit(config, self.split.train)
         check_device_options(config, self.device, ranks.size, self.kernels)
@@ -82,10 +82,7 @@ class Trainer:
         require_memory(needs_of_weights(config, self.device), config.batch_size, free)
         self.task = task_class(config.task)(config)
         if ranks.size > 1 and self.task.mixes_samples and not self.task.gathers:
-            raise ValueError(
-                f"the task {config.task!r} mixes the samples of a batch and doesn't gather them from other ranks; "
-                "train it in one process"
-            )
+            raise ValueError(f"the task {config.task!r} doesn't gather samples from other ranks; take one process")
         self.model = self.task.build(config.seed, self.device, config.precision)
         backbone = self.task.backbone(self.model)
         if fresh and config.init.run:
@@ -201,15 +198,16 @@ class Trainer:
         }
 
     def replay(self, function, batch, ctx):
-        """function(batch, ctx) as a CUDA graph, or as it is from where one can't be captured, if none was asked for."""
+        """function(batch, ctx) as a CUDA graph. Without one from where it can't be captured, or memory is too short for
+        it, unless it was asked for."""
         try:
             return self.graphs.run(self.task.graph_of(self.step), function, batch, ctx)
-        except CaptureError as error:
+        except (CaptureError, MemoryError) as error:
             if self.config.cuda_graph is True:
                 raise
-            warnings.warn(f"{error}; from here on its kernels are launched one by one", stacklevel=2)
-            self.graphs = None
-            return function(batch, ctx)
+            warnings.warn(f"{error}; from here on kernels are launched one by one", stacklevel=2)
+        self.graphs = None
+        return function(batch, ctx)
 
     def finish_step(self, step, result):
         """Count a step, with the arguments that it had and its result; raises Diverged if too many were skipped."""
@@ -337,7 +335,8 @@ class Trainer:
                 "give the folder or file that it began with by --data-dir, or start a new run"
             )
         own = self.tensors()
-        for name in sorted(tensors.keys() | own.keys()):
+        of_float16 = {f"optimizer.{part}" for part in SCALE_STATE}  # which other precisions go on without
+        for name in sorted((tensors.keys() | own.keys()) - of_float16):
             found, expected = (describe_array(arrays.get(name)) for arrays in (tensors, own))
             if found != expected:
                 raise ValueError(

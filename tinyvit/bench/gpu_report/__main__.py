@@ -15,6 +15,7 @@ from tinyvit.bench import machine
 from tinyvit.bench.gpu_report import comparison, recipe, times
 from tinyvit.bench.worker import error_line
 from tinyvit.files import expand_path, write
+from tinyvit.nn.precision import fastest_precision, is_available
 
 ROOT = Path(tinyvit.__file__).parents[1]
 TESTS = "tests/cuda"  # the rest of the suite needs packages that a machine with a GPU may do without
@@ -32,12 +33,18 @@ def main(arguments=None):
     folder = expand_path(options.out)
     try:
         options.device = "cpu" if options.dry_run else as_device("cuda")
+        options.precisions = options.precisions or precisions_of(options.device)[: 1 if options.quick else 3]
         folder.mkdir(parents=True, exist_ok=True)
     except (ValueError, OSError) as error:
         refuse(error)
     with current(options.device):
         report = run_parts(options, folder)
     sys.exit(any(part.get("problem") for part in report["parts"].values()))
+
+
+def precisions_of(device):
+    """The precisions that a device computes in, its fastest first."""
+    return sorted((one for one in PRECISIONS if is_available(one, device)), key=fastest_precision(device).__ne__)
 
 
 def parse(arguments):
@@ -54,14 +61,11 @@ def parse(arguments):
     option("--quick", action="store_true", help="two minutes: no comparison, few examples, one precision, one epoch")
     option("--dry-run", action="store_true", help="the same code on the CPU, with little work")
     option("--out", default="gpu-report", help="folder for the report (%(default)s)")
-    option("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS[: 1 if quick else 3],
-           help="of the steps that are timed; the first is that of the training (%(default)s)")  # fmt: skip
+    option("--precisions", nargs="+", choices=PRECISIONS, help="of the timed steps, first the training's (the fastest)")
     option("--minutes", type=float, default=2.0 if quick else 9.5,
            help="for everything; the training takes what the other parts leave (%(default)s)")  # fmt: skip
     option("--data-dir", help="folder or archive with CIFAR-10; by default where tinyvit keeps it")
     options = parser.parse_args(arguments)
-    if options.dry_run:
-        options.precisions = ["float32"]
     if not options.minutes > 0:
         refuse(f"--minutes must be positive, got {options.minutes}")
     return options
@@ -104,7 +108,7 @@ def run_parts(options, folder):
 def run_tests(options, seconds):
     """The tests that need a GPU, run by pytest in its own process for a third of the time: {} or {"problem": …}, and
     its last lines."""
-    which = ["-m", "cuda", f"{TESTS}/test_elementwise.py"] if options.dry_run else ["-m", "gpu", TESTS]
+    which = ["-m", "cuda", f"{TESTS}/test_cast.py"] if options.dry_run else ["-m", "gpu", TESTS]
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *which], cwd=ROOT,
         env=os.environ | ({"HYPOTHESIS_PROFILE": "few"} if options.quick else {}), text=True,

@@ -18,8 +18,7 @@ DRY_RUN_EPOCHS = 3
 def run(options, seconds):
     """Accuracy and loss on the test images, with the time: a dict, and as text."""
     recipe, started = preset("digits" if options.dry_run else "cifar10"), time.perf_counter()
-    config = replace(recipe, device=options.device, precision=options.precisions[0], data_dir=options.data_dir,
-                     cuda_graph=options.device != "cpu")  # fmt: skip
+    config = replace(recipe, device=options.device, precision=options.precisions[0], data_dir=options.data_dir)
     trial = Trainer(config)
     take_steps(trial, WARM_UP_STEPS)
     trying = seconds_of(partial(take_steps, trial, TRIAL_STEPS), config.device, 1)

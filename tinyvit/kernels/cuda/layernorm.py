@@ -21,7 +21,8 @@ from tinyvit.kernels.cuda.source import (
     type_of,
 )
 
-# Threads that share a row, and numbers that each may hold, by how many these are together.
+# Threads that share a row, and numbers that each may hold, by how many these are together. With (8, 24) a row of 192
+# takes 110 instructions forwards and 125 backwards, with (32, 8) it took 285 and 263. It wasn't measured on a card.
 SHAPES = ((8, 8), (8, 16), (8, 24), (16, 16), (16, 24), (32, 16), (32, 24), (32, 32), (256, 8), (256, 32))
 SINGLE = ((32, 32), (256, 32))  # the same for threads that load one number at a time
 SOURCE = Source(
