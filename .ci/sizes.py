@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_257,
-    "tests": 27_517,
+    "tests": 27_519,
     "tinyvit": 26_481,
     "tinyvit/*": 1_254,
     "tinyvit/bench": 929,

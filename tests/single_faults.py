@@ -30,6 +30,7 @@ EQUIVALENT = {
     "return turned.reshape(-2, *turned.shape[2:])",  # NumPy infers any negative side
     "chunk = CHUNK if array_module(data) is np else where.stop + where.start",  # a chunk too long is cut
     "log_probs = shifted - xp.log(xp.exp(shifted).sum(+1, keepdims=True))",  # of two axes the last
+    "xp, step = library(self.device), ALIGNMENT_BYTES * self.dtype.itemsize",  # room that isn't used
     "return dx if (3 * rows, 2 * columns) == (H, W) else dx[:, :H, :W].copy()",  # the same numbers in a copy
 }
 

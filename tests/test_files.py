@@ -3,17 +3,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from tinyvit.files import create, expand_path, hold_lock, identity, tidy, verified_manifest, write, write_with_manifest
-
-
-def raising(error):
-    def function(*arguments):
-        raise error
-
-    return function
 
 
 def contents(path):
@@ -32,13 +26,13 @@ def test_a_leading_tilde_is_the_home_and_elsewhere_part_of_the_name(monkeypatch,
 def test_a_held_lock_is_refused_and_free_once_its_block_ends(tmp_path):
     with hold_lock(tmp_path / "lock") as first:
         assert first == identity(tmp_path / "lock")
-        with pytest.raises(BlockingIOError), hold_lock(tmp_path / "lock", raising(BlockingIOError)):
+        with pytest.raises(BlockingIOError), hold_lock(tmp_path / "lock", Mock(side_effect=BlockingIOError)):
             pass
         (tmp_path / "lock").unlink()
         assert first != identity(tmp_path / "lock")
-        with hold_lock(tmp_path / "lock", raising(BlockingIOError)) as second:
+        with hold_lock(tmp_path / "lock", Mock(side_effect=BlockingIOError)) as second:
             assert first != second
-    with hold_lock(tmp_path / "lock", raising(BlockingIOError)):
+    with hold_lock(tmp_path / "lock", Mock(side_effect=BlockingIOError)):
         pass
 
 
@@ -57,7 +51,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_says_what_to_do(tmp_path, mo
     path = tmp_path / "summary.json"
     write(path, b"old")
 
-    monkeypatch.setattr(os, failing, raising(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(os, failing, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="summary.json can't be written: No space left.*: make room or choose"):
         write(path, b"new and longer")
     assert contents(tmp_path) == {"summary.json": b"old"}
@@ -88,7 +82,7 @@ def test_an_unwritable_path_is_named_as_it_was_given(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=match), create(tmp_path / "run") as place:
         (place / "file").write_text("in a folder that isn't there")
     assert not any(tmp_path.iterdir())
-    monkeypatch.setattr("tinyvit.files.hidden_folder", raising(PermissionError(errno.EACCES, "Permission denied")))
+    monkeypatch.setattr("tinyvit.files.hidden_folder", Mock(side_effect=OSError(errno.EACCES, "Permission denied")))
     with pytest.raises(OSError, match=f"^{tmp_path / 'x'} can't be written: Permission denied; "):
         write(tmp_path / "x", b"")
     with pytest.raises(ValueError, match=r"gone was removed while it was in use; summary\.json can't be saved"):
@@ -171,7 +165,7 @@ def test_json_of_another_kind_is_not_a_manifest(tmp_path, content):
 
 
 def test_while_files_are_being_replaced_there_is_no_manifest_of_the_old_ones(manifest, monkeypatch):
-    monkeypatch.setattr(os, "replace", raising(OSError))
+    monkeypatch.setattr(os, "replace", Mock(side_effect=OSError))
     with pytest.raises(OSError):
         write_with_manifest(manifest, {"a.bin": b"new"})
     assert contents(manifest.parent) == FILES  # no manifest, no temporary file, nothing damaged

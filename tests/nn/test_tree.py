@@ -44,8 +44,7 @@ def test_the_tree_of_a_layer_reads_like_this():
     )
     assert repr(nn.Mlp(2, 3)) == "Mlp(17 parameters)"
     assert repr(nn.Linear(2, 3)) == "Linear(weight (3, 2), bias (3,))" and repr(nn.Dropout(0.1)) == "Dropout(rate=0.1)"
-    block = nn.Block(12, 3, 24)
-    assert "attn: Attention  num_heads=3, head_dim=4\n" in str(block) and block.norm1.eps == block.norm2.eps == 1e-6
+    assert "attn: Attention  num_heads=3, head_dim=4\n" in str(nn.Block(12, 3, 24))
 
 
 def test_a_tree_says_whether_there_is_memory_and_of_which_kind():

@@ -31,7 +31,6 @@ def test_the_warm_up_is_a_straight_line_that_ends_at_the_full_rate(schedule, len
     total, warmup = length
     assert factors(schedule, length, final)[:warmup] == [(step + 1) / warmup for step in range(warmup)]
     assert schedule(warmup, total, warmup, final) == pytest.approx(1, abs=1e-15)
-    assert factors(schedule, (total, 0)) == [schedule(step, total) for step in range(total + 1)]  # the defaults
 
 
 @each_that_falls

@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -65,10 +67,7 @@ def test_a_damaged_checkpoint_does_not_replace_an_intact_one(checkpoints):
 
 
 def test_saving_the_same_step_again_keeps_the_existing_checkpoint(checkpoints, monkeypatch):
-    def full(*paths):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr("os.replace", full)
+    monkeypatch.setattr("os.replace", Mock(side_effect=OSError("no space left on device")))
     checkpoints.save(4, 2, {"w": np.full(3, 4)}, {"step": 4})
     assert newest(checkpoints) == 4
 

@@ -1,5 +1,6 @@
 import errno
 import os
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -168,10 +169,7 @@ def test_without_rows_or_after_an_error_nothing_is_written(tmp_path, monkeypatch
     with pytest.raises(ValueError, match="the weights are damaged"):
         save_features(broken(), tmp_path / "f.npy", tmp_path / "f.txt")
 
-    def full(*paths):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match=r"f\.txt can't be written: No space.*make room"):
         save_features([FileResult("0.png", np.zeros(2))], tmp_path / "f.npy", tmp_path / "f.txt")
     assert not any(tmp_path.iterdir())

@@ -11,9 +11,7 @@ from tinyvit.kernels.fast import attention
 )
 def test_the_result_does_not_depend_on_the_tile(queries, keys, tile, monkeypatch):
     generator = np.random.default_rng(0)
-    q, k, v, dy = (
-        generator.standard_normal((2, 3, tokens, 8), "float32") for tokens in (queries, keys, keys, queries)
-    )
+    q, k, v, dy = (generator.standard_normal((2, 3, tokens, 8), "float32") for tokens in (queries, keys, keys, queries))
     monkeypatch.setattr(attention, "tile_for", lambda Nq, Nk: tile)
     y, cache = F.attention(q, k, v)
     exact, exact_cache = F.attention.reference(*(x.astype("float64") for x in (q, k, v)))
