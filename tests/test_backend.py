@@ -1,5 +1,6 @@
 import sys
 from types import ModuleType, SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pretend_cupy
@@ -88,10 +89,7 @@ def test_an_unknown_device_is_refused_with_the_known_ones(name):
 
 
 def error(text, kind=RuntimeError):
-    def function(*args):
-        raise kind(text)
-
-    return function
+    return Mock(side_effect=kind(text))
 
 
 BROKEN = {

@@ -193,6 +193,7 @@ def test_threads_and_the_size_of_the_pieces_change_nothing(piece, monkeypatch):
 @pytest.mark.parametrize(("options", "message"), [
     (dict(lr=0), "learning rate above 0.*got 0"),
     (dict(adam_lr=-1), "learning rate of AdamW of at least 0, got -1"),
+    (dict(adam_lr=float("inf")), "learning rate of AdamW of at least 0, got inf"),
     (dict(momentum=1.0), r"momentum of at least 0 and below 1, got 1\.0"),
     (dict(betas=(0.9, 1.0)), "betas"),
 ])  # fmt: skip

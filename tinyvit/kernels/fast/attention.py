@@ -31,7 +31,7 @@ from tinyvit.kernels.fast.softmax import softmax_row
 
 SCORES = 1 << 18   # numbers in a tile: 1 MiB, of which the backward needs two
 MIN_TILE_QUERIES = 128       # queries in a tile; fewer make products too thin
-MAX_BLAS_INT = (1 << 31) - 1  # BLAS counts in 32 bits
+MAX_BLAS_INT = np.iinfo("int32").max  # BLAS counts in 32 bits
 ZERO, ONE, MASKED = F(0.0), F(1.0), F(-np.inf)
 ITEMSIZE = 4       # bytes
 QUERIES, KEYS, VALUES, RESULT = "B H Nq d", "B H Nk d", "B H Nk dv", "B H Nq dv"
