@@ -193,7 +193,7 @@ def test_auto_takes_the_precision_of_the_matrix_units(cupy, monkeypatch, tmp_pat
     saved = json.loads((tmp_path / "run/config.json").read_text())
     assert (saved["precision"], saved["cuda_graph"]) == (expected, "auto")
     said = capsys.readouterr().out
-    assert f"({expected} by auto: " in said and "each step is replayed as a CUDA graph" in said
+    assert f"({expected} by auto: " in said and "replayed as a CUDA graph" in said
     monkeypatch.setattr("tinyvit.nn.precision.capability", lambda device: (6, 1))
     if expected == "bfloat16":
         with pytest.raises(ValueError, match="'bfloat16' needs a GPU of compute capability 8.0 .* cuda:0 has 6.1"):

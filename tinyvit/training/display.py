@@ -134,7 +134,7 @@ class SilentDisplay:
 def launches(trainer):
     """How the steps of a training on a GPU are launched, and why so."""
     if trainer.graphs:
-        return "each step is replayed as a CUDA graph, which takes the host the least time"
+        return "each step is captured once and then replayed as a CUDA graph, which takes the host the least time"
     reason = f"a CUDA graph {trainer.why_no_graph}" if trainer.why_no_graph else "--cuda-graph is False"
     return f"the kernels of each step are launched one by one: {reason}"
 
