@@ -16,9 +16,9 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_257,
-    "tests": 27_519,
-    "tinyvit": 26_480,
-    "tinyvit/*": 1_254,
+    "tests": 27_530,
+    "tinyvit": 26_484,
+    "tinyvit/*": 1_256,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_176,
     "tinyvit/data": 1_415,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_398,
     "tinyvit/optim": 351,
     "tinyvit/probe": 2_740,
-    "tinyvit/training": 3_925,
+    "tinyvit/training": 3_927,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

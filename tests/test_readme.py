@@ -116,6 +116,7 @@ def test_the_quoted_ratios_are_those_of_the_benchmark(file, count):
         memory = ", ".join(f"{one['peak_bytes'] / 1e6:,.0f}" for one in (numpy, fast, torch))
         (row,) = (line for line in PAGES["speed.md"].splitlines() if re.match(rf"\| `{case['case']}`[: ]", line))
         assert row.endswith(" | ".join([*ratios[-1], f"{100 * fast['of_floor']:.0f} %", f"{memory} MB |"]))
+    assert all(1.2 <= round(float(fast) / float(numpy), 1) <= 1.8 for numpy, fast in ratios)  # says `display.FASTER`
     readme = " ".join(README.split())
     if file == "bench.json":
         assert all(f"{min(kind)} to {max(kind)} times" in readme for kind in zip(*ratios))

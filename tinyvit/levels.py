@@ -68,6 +68,11 @@ def process_level():
     return "numpy" if reason else "fast"
 
 
+def without_numba():
+    """Whether operations run as they do only because numba isn't installed: nobody has asked for a level."""
+    return not (_level.get() or os.environ.get("TINYVIT_KERNELS") or find_spec("numba"))
+
+
 def check_environment():
     """The level in TINYVIT_KERNELS, or None; raises ValueError if it can't be used here."""
     asked = os.environ.get("TINYVIT_KERNELS")
