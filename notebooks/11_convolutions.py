@@ -755,7 +755,7 @@ def radius(field):
 
 mosaic = images[:256].reshape(16, 4, 4, 8, 8).transpose(0, 1, 3, 2, 4).reshape(16, 1, 32, 32)
 seen_by_resnet = probe.effective_receptive_field(resnet, mosaic)
-larger = load_trained("checkpoint-cifar10", device="cpu")
+larger = load_trained("cifar10-cpu", device="cpu")
 photographs = [load_sample_image(name).transpose(2, 0, 1) for name in ("china.jpg", "flower.jpg")]
 corners = [(top, left) for top in range(0, 330, 66) for left in range(0, 540, 66)]
 pieces = np.stack([whole[:, i : i + 96 : 3, j : j + 96 : 3] for whole in photographs for i, j in corners])

@@ -362,7 +362,7 @@ assert error < 2**-7 * abs(exact).max()
 # is a multiple of 16. Zeros fill the width, which change no product; keys behind the last one get scores of −∞.
 
 # %%
-trained = load_trained("checkpoint-cifar10", device="cpu")
+trained = load_trained("cifar10-cpu", device="cpu")
 pixels = load_sample_image("flower.jpg")[40:392:11, 130:482:11].transpose(2, 0, 1)[None] / 255
 mean, std = (np.reshape(numbers, (3, 1, 1)) for numbers in (trained.preprocessing.mean, trained.preprocessing.std))
 _, cache = trained.model(((pixels - mean) / std).astype("float32"))

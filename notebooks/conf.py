@@ -15,7 +15,7 @@ project = "tinyvit"
 html_title = "tinyvit"
 language = "en"
 extensions = ["myst_nb", "book.mathematics", "book.annotated", "book.links"]
-exclude_patterns = ["checkpoint*"]
+exclude_patterns = ["checkpoint*", "models"]
 
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}                                     # they would come from another server

@@ -11,6 +11,7 @@ from small_weights import CONFIG, GIVEN, PLACES, PREPARED, weights_of, write_all
 import tinyvit
 from tinyvit import ViT, cli, interop
 from tinyvit.data.images import read_image
+from tinyvit.training.run_folder import stored_models
 from tinyvit.training.trained import load_trained
 
 TINY = ["--model.embed-dim", "8", "--model.depth", "2", "--model.num-heads", "2", "--epochs", "2", "--device", "cpu"]
@@ -90,6 +91,14 @@ def test_float64_weights_make_a_float64_model_and_those_without_a_head_one_witho
     interop.save(weights_of(replace(CONFIG, num_classes=0), dtype="float64"), tmp_path / "features", "timm")
     model = tinyvit.load(tmp_path / "features")
     assert model.dtype == "float64" and model.classes == () and model(images_for(model))[0].shape == (3, 12)
+
+
+@pytest.mark.parametrize("name", stored_models())
+def test_a_model_that_comes_with_tinyvit_has_the_bits_of_its_folder_and_is_a_classifier(name):
+    model = tinyvit.load(name)
+    same_logits(model, tinyvit.load(stored_models()[name]))
+    probabilities = model.predict(np.zeros((2, *model.image_shape), "uint8"))
+    np.testing.assert_allclose(probabilities.sum(1), [1, 1], rtol=1e-5)
 
 
 # -- refused paths ----------------------------------------------------------------------------------------------------

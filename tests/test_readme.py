@@ -9,6 +9,7 @@ from statistics import mean
 import pytest
 
 from tinyvit import functional as F
+from tinyvit.training.run_folder import stored_models
 
 ROOT = Path(__file__).parents[1]
 RESULTS, GUIDE = ROOT / "notebooks" / "results", ROOT / "notebooks" / "guide"
@@ -88,6 +89,15 @@ def test_the_quoted_transfer_results_are_the_measured_ones():
     for way in ("from scratch", "probed", "fine-tuned"):
         assert f"| {way} | {means[way, 32]:.1f} % | {means[way, 48]:.1f} % |" in PAGES["transfer.md"]
     assert f"{100 * measured['pre-training']:.1f} %" in PAGES["transfer.md"]
+
+
+def test_the_guide_has_a_row_for_each_model_that_comes_with_tinyvit():
+    rows = dict(re.findall(r"^\| `([\w-]+)` \|(.*)$", PAGES["weights.md"], re.MULTILINE))
+    assert rows.keys() == stored_models().keys()
+    for name, folder in stored_models().items():
+        summary = json.loads((folder / "summary.json").read_text())
+        for figure in (f"{summary['parameters']:,}", f"{100 * summary['test_accuracy']:.2f} %"):
+            assert f"| {figure} |" in rows[name]
 
 
 def test_the_quoted_errors_are_those_of_the_log():

@@ -1,9 +1,9 @@
-"""`tinyvit.load`: a trained model by its path, wherever it was trained."""
+"""`tinyvit.load`: a trained model by its path, wherever it was trained, or by its name."""
 
 from tinyvit import interop
 from tinyvit.backend import choose_device, expect_memory
-from tinyvit.files import expand_path
 from tinyvit.models import build
+from tinyvit.training.run_folder import locate_run
 from tinyvit.training.trained import load_trained
 
 RUN_FILES = ("preprocessing.json", "model.json")  # that no other folder has
@@ -13,7 +13,8 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
     """The trained model at `path`, ready to be called: `logits, cache = model(images)`.
 
     path        a run of `tinyvit train`, `finetune` or `import`, or its model.safetensors; a folder of Hugging Face or
-                timm, with its config.json; a .safetensors under timm's names, or the original release's .npz
+                timm, with its config.json; a .safetensors under timm's names, or the original release's .npz; or the
+                name of a model that comes with tinyvit, such as "cifar10-cpu", unless something else is at that path
     best        the weights with the best evaluation instead of the last ones; of a run only
     device      "cpu", "cuda", "cuda:1", …, or "auto" for a GPU if there is one
 
@@ -29,7 +30,7 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
     Nothing in a file is ever run: pickles are refused. Raises ValueError, naming the file, for what is missing or
     damaged, is no model, or is of an architecture that tinyvit doesn't have.
     """
-    path = expand_path(path)
+    path = locate_run(path)
     run = run_of(path)
     given = {"num_heads": num_heads, "img_size": img_size, "mean": mean, "std": std}
     named = [name for name, value in given.items() if value is not None]

@@ -25,7 +25,7 @@ from tinyvit.training.trained import load_trained
 FILE = Path(__file__).with_suffix(".json")
 IMAGES, SIDE, ENLARGED, SHOWN = 400, 32, 3, 8
 QUERIES = "token", "avg"
-SUPERVISED = Path(__file__).parents[1] / "checkpoint-cifar10"
+SUPERVISED = "cifar10-cpu"
 
 
 def digits_on_photographs(photographs, drawn, seed=0):

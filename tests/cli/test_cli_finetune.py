@@ -33,6 +33,16 @@ def test_its_run_is_used_resumed_and_fine_tuned_like_any_other(succeeds, as_json
     assert config["init"]["run"] == str(tmp_path / "tuned") and config["freeze"] == "trunk"
 
 
+@pytest.mark.parametrize("command", [
+    "finetune tiny --data digits", "train digits --init.run tiny --model.depth 1 --model.embed-dim 16",
+])  # fmt: skip
+def test_a_training_starts_from_a_model_that_comes_with_tinyvit(succeeds, run, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("tinyvit.training.run_folder.stored_models", lambda: {"tiny": run})
+    assert succeeds("summary", "tiny") == succeeds("summary", run)
+    succeeds(*command.split(), "--out", "tuned", *TINY)
+    assert json.loads((tmp_path / "tuned" / "config.json").read_text())["init"]["run"] == str(run)
+
+
 @pytest.fixture
 def pictures(tmp_path):
     """A folder of images of two classes."""

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from tinyvit.cli import notebooks as command
+from tinyvit.training import run_folder
 
-SERIES = Path(__file__).parents[2] / "notebooks"
+SERIES, FIRST = Path(__file__).parents[2] / "notebooks", run_folder.FIRST_NOTEBOOK
 
 
 def bytes_of(folder):
@@ -21,15 +22,15 @@ def test_notebooks_are_copied_with_the_files_that_they_read_and_a_hint_how_to_op
     for pattern in ("*.ipynb", "checkpoint/*", "results/*"):  # as setup.cfg packages them
         assert {path.relative_to(SERIES) for path in SERIES.glob(pattern) if path.is_file()} <= set(copied)
     assert "jupyter lab tinyvit-notebooks/00_tour.ipynb" in out and "pip install 'tinyvit[notebooks]'" in out
-    (lessons / command.FIRST).unlink()
+    (lessons / FIRST).unlink()
     succeeds("notebooks")
     assert bytes_of(lessons) == copied
 
 
 def test_every_file_that_a_notebook_names_is_copied_with_it():
-    files = {path.as_posix() for path in command.files_of(command.series())}
+    files = {path.as_posix() for path in command.files_of(run_folder.notebooks_folder())}
     text = "".join(source.read_text(encoding="utf-8") for source in SERIES.glob("[0-9][0-9]_*.py"))
-    named = set(re.findall(r"`((?:results/|checkpoint/|checkpoint-cifar10/)?[\w-]+\.(?:md|log|txt))`", text))
+    named = set(re.findall(r"`((?:results/|checkpoint/)?[\w-]+\.(?:md|log|txt))`", text))
     shown = re.findall(r"\]\(((?:figures|results)/[\w.-]+)\)", text)
     assert len(shown) >= 3 and "augmentation.md" in named
     assert {"figures/augmentation.png", *named, *shown} <= files
@@ -54,17 +55,18 @@ def test_a_folder_in_the_way_is_named_and_links_to_the_notebooks_are_not_written
 ):
     lessons = tmp_path / "lessons"
     lessons.mkdir()
-    (lessons / command.FIRST).symlink_to(SERIES / command.FIRST)
-    before = (SERIES / command.FIRST).stat()
+    (lessons / FIRST).symlink_to(SERIES / FIRST)
+    before = (SERIES / FIRST).stat()
     succeeds("notebooks", "lessons", *force)
-    assert not (lessons / command.FIRST).is_symlink() and (SERIES / command.FIRST).stat() == before
+    assert not (lessons / FIRST).is_symlink() and (SERIES / FIRST).stat() == before
     assert "is a file or a broken link; choose a folder" in refused("notebooks", lessons / "checkpoint" / "config.json")
-    (lessons / command.FIRST).unlink()
-    (lessons / command.FIRST).mkdir()
+    (lessons / FIRST).unlink()
+    (lessons / FIRST).mkdir()
     assert "Is a directory" in refused("notebooks", "lessons", *force)
 
 
 def test_an_installation_without_notebooks_says_where_they_are(refused, monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "__file__", str(tmp_path / "tinyvit" / "cli" / "notebooks.py"))
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "tinyvit" / "training" / "run_folder.py"))
     monkeypatch.setattr("importlib.metadata.files", lambda name: [])
     assert "this installation has no notebooks" in refused("notebooks", "lessons")
+    assert refused("evaluate", "cifar10-cpu").endswith("cifar10-cpu is not a run folder: it doesn't exist\n")

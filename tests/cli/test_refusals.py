@@ -20,9 +20,13 @@ def command(request, tmp_path):
     return lambda run: [{"RUN": run, "IMAGE": "image.png"}.get(word, word) for word in request.param.split()]
 
 
-def test_the_run_is_left_unchanged(succeeds, run, command, contents):
+@pytest.mark.parametrize("named", [False, True])
+def test_the_run_is_left_unchanged_also_if_it_is_given_by_its_name(
+    succeeds, run, command, contents, monkeypatch, named
+):
+    monkeypatch.setattr("tinyvit.training.run_folder.stored_models", lambda: {"tiny": run})
     before = contents(run)
-    succeeds(*command(run))
+    succeeds(*command("tiny" if named else run))
     assert contents(run) == before
 
 

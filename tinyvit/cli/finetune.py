@@ -11,7 +11,7 @@ class Finetune(FinetuneOptions):
     __doc__ = FinetuneOptions.__doc__
 
     run: Run
-    """The folder of a run."""
+    """The folder of a run, or the name of a model that comes with tinyvit, such as cifar10-cpu."""
 
     def __call__(self):
         from tinyvit.training import train

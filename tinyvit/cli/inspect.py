@@ -40,7 +40,7 @@ class Inspect(ModelOptions):
     """Instead of pictures, write a page to this file that needs neither network nor server: patches, tokens, every
     head, rollout, logits and gradients of some test images."""
     out: str | None = None
-    """Folder for the pictures; by default RUN/inspect."""
+    """Folder for the pictures; by default RUN/inspect, or inspect-RUN for a model that comes with tinyvit."""
     image: str | None = None
     """The image to look at: its number among the test images, or a file that Pillow reads; by default 0. With
     --html, the number of the page's first image."""
@@ -68,7 +68,9 @@ class Inspect(ModelOptions):
     def draw_pictures(self, trained):
         """Write the pictures, and print the main numbers and the files."""
         self.check(trained)
-        folder = expand_path(trained.folder.path / "inspect" if self.out is None else self.out)
+        run = expand_path(self.run)
+        default = run / "inspect" if run == trained.folder.path else f"inspect-{run}"
+        folder = expand_path(default if self.out is None else self.out)
         check_folder(folder)
         inspection = Inspection(trained.model, trained.preprocessing.classes, trained.why_no_classes)
         with computing(trained, self):

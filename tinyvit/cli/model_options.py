@@ -22,7 +22,7 @@ class ModelOptions:
     """How a trained model is loaded and run."""
 
     run: Run
-    """The folder of a run."""
+    """The folder of a run, or the name of a model that comes with tinyvit, such as cifar10-cpu."""
     json: bool = False
     """Print JSON instead of a table."""
     best: bool = False
@@ -99,18 +99,19 @@ def computing(trained, options):
 
 
 def model_and_task(name, device="cpu", **fields):
-    """A model with new weights, of a registered name or of a run folder's shape, and the run's `Task`, if it is one.
+    """A model with new weights, of a registered name or of a run's shape, and the run's `Task`, if it is one.
 
     fields   replace those of its configuration. Raises ValueError for a name that is neither, and for unknown fields
     """
     from tinyvit.models import build, create_model
-    from tinyvit.training.run_folder import RunFolder
+    from tinyvit.training.run_folder import RunFolder, locate_run, stored_models
     from tinyvit.training.tasks import task_class
 
-    if not os.path.lexists(expand_path(name)) or name in variants(name):
-        look_up(variants(name), name, "run folder or model")
+    if name in variants(name):
         return create_model(name, device=device, **fields), None
-    config = RunFolder(name).read_config()
+    if not os.path.lexists(expand_path(name)):
+        look_up(variants(name) | stored_models(), name, "run folder or model")
+    config = RunFolder(locate_run(name)).read_config()
     lacking = [field for field in fields if not hasattr(config.model, field)]
     if lacking:
         raise ValueError(f"the architecture {config.architecture!r} has no {', '.join(lacking)}")

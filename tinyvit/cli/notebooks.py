@@ -1,18 +1,14 @@
 """tinyvit notebooks"""
 
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from tinyvit.files import check_folder, expand_path, write
 from tinyvit.text import list_names, printable
+from tinyvit.training.run_folder import FIRST_NOTEBOOK, notebooks_folder
 
-FIRST = "00_tour.ipynb"
-INSTALLED = ("share", "tinyvit", "notebooks")  # in pip's folder for data, as in setup.cfg
 PATTERNS = (
     "[0-9][0-9]_*.ipynb", "[0-9][0-9]_*.py", "augmentation.md", "figures/architecture*.svg", "figures/augmentation.png",
     "checkpoint*/*", "results/*",
@@ -29,14 +25,17 @@ class Notebooks:
     """Replace notebooks in the folder that you have changed: your changes are lost."""
 
     def __call__(self):
-        source, target = series(), expand_path(self.folder)
+        source, target = notebooks_folder(), expand_path(self.folder)
+        if source is None:
+            raise ValueError("this installation has no notebooks; install tinyvit by pip, or take notebooks/ of its "
+                             "repository")  # fmt: skip
         files = files_of(source)
         write_all({target / file: (source / file).read_bytes() for file in files}, self.force)
         count = sum(file.suffix == ".ipynb" for file in files)
         print(
             f"{count} notebooks, and a small trained model to look into, are in {printable(target)}\n"
             f"  pip install 'tinyvit[notebooks]'    once\n"
-            f"  jupyter lab {printable(target / FIRST)}"
+            f"  jupyter lab {printable(target / FIRST_NOTEBOOK)}"
         )
 
 
@@ -51,18 +50,6 @@ def write_all(files, force):
         check_folder(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, content)
-
-
-def series():
-    """The folder of the notebooks: in a checkout beside the package, else where pip has put it."""
-    beside = Path(__file__).parents[2] / "notebooks"
-    if (beside / FIRST).is_file():
-        return beside
-    with suppress(metadata.PackageNotFoundError):
-        for file in metadata.files("tinyvit") or ():
-            if file.parts[-4:] == (*INSTALLED, FIRST) and file.locate().is_file():
-                return file.locate().resolve().parent
-    raise ValueError("this installation has no notebooks; install tinyvit by pip, or take notebooks/ of its repository")
 
 
 def files_of(source):

@@ -14,7 +14,7 @@ class Summary:
     activations are what its backward needs, in float32."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """The name of a model, or a run folder."""
+    """The name of a model, or a run folder, or the name of a run that comes with tinyvit, such as cifar10-cpu."""
     batch_size: int = 1
     """Images in a batch."""
     img_size: int | None = None

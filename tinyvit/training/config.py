@@ -89,7 +89,8 @@ class InitConfig:
     principal components, each divided by its standard deviation. In short trainings that saves a third of the time."""
 
     run: str | None = None
-    """Run folder whose weights the model starts from, all but the head's. It is needed until the first checkpoint."""
+    """Run folder, or the name of a model that comes with tinyvit, whose weights the model starts from, all but the
+    head's. The folder is needed until the first checkpoint."""
     best: bool = False
     """Whether to take the run's best weights instead of its last."""
     resize_positions: Literal["bilinear", "bicubic", "zoom"] = "bicubic"

@@ -7,19 +7,20 @@ from tinyvit import data
 from tinyvit.files import expand_path
 from tinyvit.functional.patches import as_pair
 from tinyvit.models.architecture import image_shape
+from tinyvit.training.run_folder import locate_run
 from tinyvit.training.tasks import task_class
 
 
 def with_absolute_paths(config):
     """A TrainConfig whose data and weights are found from any folder."""
 
-    def absolute(path):
-        return None if path is None else os.path.realpath(expand_path(path))
+    def absolute(path, locate=locate_run):
+        return None if path is None else os.path.realpath(locate(path))
 
     named = {name: absolute(getattr(config.objective, name)) for name in task_class(config.task).paths}
     return replace(
-        config, data_dir=absolute(config.data_dir), init=replace(config.init, run=absolute(config.init.run)),
-        objective=replace(config.objective, **named),
+        config, data_dir=absolute(config.data_dir, expand_path),
+        init=replace(config.init, run=absolute(config.init.run)), objective=replace(config.objective, **named),
     )  # fmt: skip
 
 

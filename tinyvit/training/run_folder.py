@@ -16,7 +16,9 @@ A folder with seeds.json holds such runs, one for each seed; see `training.seeds
 """
 
 import json
+import os
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from itertools import chain, count
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from tinyvit.files import (
     write_with_manifest,
 )  # fmt: skip
 from tinyvit.tensors import load_tensors, tensor_bytes
+from tinyvit.text import did_you_mean
 from tinyvit.training.checkpoints import Checkpoints
 from tinyvit.training.config import from_json, to_json
 
@@ -41,6 +44,8 @@ FILES = {  # by their attributes of a `RunFolder`
     "model": "model.safetensors", "model_manifest": "model.json", "summary": "summary.json", "curves": "curves.png",
     "tensorboard": "tensorboard", "imported": "imported.json", "tokenizer": "tokenizer.json", "seeds": "seeds.json",
 }  # fmt: skip
+FIRST_NOTEBOOK = "00_tour.ipynb"
+INSTALLED = ("share", "tinyvit", "notebooks", FIRST_NOTEBOOK)  # in pip's folder for data, as in setup.cfg
 
 
 class RunFolder:
@@ -188,3 +193,41 @@ def next_free(path):
         with suppress(FileExistsError):
             free.mkdir()
             return free
+
+
+# -- models that come with tinyvit -------------------------------------------------------------------------------------
+
+
+def locate_run(path):
+    """`path`, or, if nothing is there, the folder of the model of this name that comes with tinyvit.
+
+    Raises ValueError, with the nearest name or all, for a bare name that is neither.
+    """
+    place = expand_path(path)
+    if os.path.lexists(place) or place.name != str(place) or not (stored := stored_models()):
+        return place
+    if place.name not in stored:
+        raise ValueError(
+            f"{place} is not a run folder: it doesn't exist, and no model of this name comes with tinyvit; "
+            f"{did_you_mean(place.name, stored)}"
+        )
+    return stored[place.name]
+
+
+def stored_models():
+    """The runs that come with tinyvit: their folders by name, such as "cifar10-cpu"."""
+    folder = notebooks_folder()
+    runs = [] if folder is None else sorted(folder.glob("models/*/config.json"))
+    return {config.parent.name: config.parent for config in runs}
+
+
+def notebooks_folder():
+    """The folder of the notebooks: in a checkout beside the package, else where pip has put it; None if it isn't
+    installed."""
+    beside = Path(__file__).parents[2] / "notebooks"
+    if (beside / FIRST_NOTEBOOK).is_file():
+        return beside
+    with suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("tinyvit") or ():
+            if file.parts[-4:] == INSTALLED and file.locate().is_file():
+                return file.locate().resolve().parent

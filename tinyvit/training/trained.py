@@ -15,7 +15,7 @@ from tinyvit.nn import Module
 from tinyvit.nn.precision import MASTER, is_available
 from tinyvit.training.config import TrainConfig
 from tinyvit.training.datasets import as_configured, chosen_images, load_classes, require_channels
-from tinyvit.training.run_folder import RunFolder
+from tinyvit.training.run_folder import RunFolder, locate_run
 from tinyvit.training.tasks import Task, task_class
 
 
@@ -39,9 +39,10 @@ class Trained(NamedTuple):
 def load_trained(path, device="auto", best=False):
     """The model of a run, on a device; ValueError, naming the file, if something is missing or doesn't fit.
 
+    path   the folder of the run, or the name of a model that comes with tinyvit, as `locate_run` takes it
     best   the weights whose evaluation was the best, not the last ones
     """
-    folder = RunFolder(path)
+    folder = RunFolder(locate_run(path))
     config = folder.read_config()
     task = task_class(config.task)(config, "test")
     if not folder.preprocessing.is_file():

@@ -26,7 +26,8 @@ class DistillationOptions(Options):
     """The teacher, and how much the student learns from it."""
 
     teacher: str | None = None
-    """Run folder of the teacher, a classifier of the same classes; its last weights are taken and stay as they are."""
+    """Run folder of the teacher, or the name of a model that comes with tinyvit: a classifier of the same classes. Its
+    last weights are taken and stay as they are."""
     kind: Literal["hard", "soft"] = "hard"
     """The target that the teacher gives: hard, the class that it predicts; soft, its probabilities."""
     share: Share = 0.5

@@ -59,7 +59,7 @@ class Task:
 
     name               in the registry
     options            the dataclass of its own options, `config.objective`, `--objective.NAME` on the command line
-    paths              names of those options that are paths of files or folders, or None
+    paths              names of those options that are runs, or None
     metrics            names of what `loss` reports, besides the loss
     score_names        names of what `evaluate` gives, without "test_"; the first is the headline's
     headings, shares   how figures are shown: short headings by name, and which names are shares, shown in percent
