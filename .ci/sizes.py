@@ -16,11 +16,11 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_269,
-    "tests": 27_580,
-    "tinyvit": 26_505,
+    "tests": 27_609,
+    "tinyvit": 26_584,
     "tinyvit/*": 1_256,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_169,
+    "tinyvit/cli": 1_231,
     "tinyvit/data": 1_415,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_168,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_398,
     "tinyvit/optim": 351,
     "tinyvit/probe": 2_740,
-    "tinyvit/training": 3_955,
+    "tinyvit/training": 3_972,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -94,11 +94,17 @@ def test_float64_weights_make_a_float64_model_and_those_without_a_head_one_witho
 
 
 @pytest.mark.parametrize("name", stored_models())
-def test_a_model_that_comes_with_tinyvit_has_the_bits_of_its_folder_and_is_a_classifier(name):
-    model = tinyvit.load(name)
-    same_logits(model, tinyvit.load(stored_models()[name]))
-    probabilities = model.predict(np.zeros((2, *model.image_shape), "uint8"))
-    np.testing.assert_allclose(probabilities.sum(1), [1, 1], rtol=1e-5)
+def test_a_model_that_comes_with_tinyvit_is_loaded_by_its_name_unless_something_is_there(name, tmp_path, monkeypatch):
+    model, folder = tinyvit.load(name), stored_models()[name]
+    same_logits(model, tinyvit.load(folder))
+    np.testing.assert_allclose(model.predict(np.zeros((2, *model.image_shape), "uint8")).sum(1), [1, 1], rtol=1e-5)
+    assert f"/notebooks/models/{name} = notebooks/models/{name}/*\n" in (folder.parents[2] / "setup.cfg").read_text()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"no model of this name comes with tinyvit; did you mean {name}"):
+        tinyvit.load(f"{name}x")
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=f"{name} holds no weights"):
+        tinyvit.load(name)
 
 
 # -- refused paths ----------------------------------------------------------------------------------------------------

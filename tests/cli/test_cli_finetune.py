@@ -33,9 +33,10 @@ def test_its_run_is_used_resumed_and_fine_tuned_like_any_other(succeeds, as_json
     assert config["init"]["run"] == str(tmp_path / "tuned") and config["freeze"] == "trunk"
 
 
-@pytest.mark.parametrize("command", [
-    "finetune tiny --data digits", "train digits --init.run tiny --model.depth 1 --model.embed-dim 16",
-])  # fmt: skip
+BY_NAME = "finetune tiny --data digits", "train digits --init.run tiny --model.depth 1 --model.embed-dim 16"
+
+
+@pytest.mark.parametrize("command", BY_NAME)
 def test_a_training_starts_from_a_model_that_comes_with_tinyvit(succeeds, run, tmp_path, monkeypatch, command):
     monkeypatch.setattr("tinyvit.training.run_folder.stored_models", lambda: {"tiny": run})
     assert succeeds("summary", "tiny") == succeeds("summary", run)

@@ -49,7 +49,7 @@ def test_all_pictures_are_written_into_the_run_replace_older_ones_and_are_named_
 
 def test_pictures_of_a_model_that_comes_with_tinyvit_are_written_beside_it(succeeds, run, tmp_path, monkeypatch):
     monkeypatch.setattr("tinyvit.training.run_folder.stored_models", lambda: {"tiny": run})
-    assert "written to inspect-tiny" in succeeds("inspect", "tiny", *MEANS)
+    succeeds("inspect", "tiny", *MEANS)
     assert {path.name for path in (tmp_path / "inspect-tiny").iterdir()} == OF_FILES | OF_TEST_IMAGES
 
 

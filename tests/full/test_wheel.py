@@ -35,9 +35,7 @@ def test_a_built_wheel_in_a_clean_environment_trains_the_digits(tmp_path):
     run(binaries / "python", "-W", "error", "00_tour.py", cwd=tmp_path / "lessons")
     run(binaries / "tinyvit", "inspect", "run", "--html", "explorer.html", cwd=tmp_path)
     assert "Content-Security-Policy" in (tmp_path / "explorer.html").read_text(encoding="utf-8")
-    image, script = notebooks / "figures" / "augmentation.png", binaries / "tinyvit"
-    assert run(script, "predict", "cifar10-cpu", image, cwd=tmp_path) == run(
-        script, "predict", notebooks / "models" / "cifar10-cpu", image, cwd=tmp_path
-    )
+    predict = binaries / "tinyvit", "predict", "cifar10-cpu", notebooks / "figures" / "augmentation.png"
+    assert run(*predict, cwd=tmp_path) == run(*predict, cwd=notebooks / "models")
     where = run(binaries / "python", "-c", "import tinyvit; print(tinyvit.__file__)", cwd=tmp_path)
     assert str(tmp_path) in where

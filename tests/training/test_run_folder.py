@@ -4,15 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-from configparser import ConfigParser
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tinyvit.training import PRESETS, resume, train
 from tinyvit.training.display import SilentDisplay
-from tinyvit.training.run_folder import RunFolder, locate_run, notebooks_folder, stored_models
+from tinyvit.training.run_folder import RunFolder
 
 CONFIG = PRESETS["digits"]
 
@@ -80,19 +78,6 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
     for name, reason in (("nowhere", "doesn't exist"), ("file", "file|no folder"), (".", r"has no config\.json")):
         with pytest.raises(ValueError, match=f"is not a run folder: it .*({reason})"):
             RunFolder(tmp_path / name).read_config()
-
-
-def test_a_name_is_that_of_a_model_that_comes_with_tinyvit_unless_something_is_there(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    setup = ConfigParser()
-    setup.read(notebooks_folder().parent / "setup.cfg")
-    for name, folder in stored_models().items():
-        assert locate_run(name) == folder and f"share/tinyvit/notebooks/models/{name}" in setup["options.data_files"]
-        assert locate_run(f"runs/{name}") == Path(f"runs/{name}")
-        with pytest.raises(ValueError, match=f"no model of this name comes with tinyvit; did you mean {name}"):
-            locate_run(f"{name}x")
-        (tmp_path / name).touch()
-        assert locate_run(name) == Path(name)
 
 
 # -- folders that are removed, moved or replaced ----------------------------------------------------------------------

@@ -17,6 +17,7 @@ USAGE = """usage: tinyvit COMMAND …
   finetune RUN --data NAME train a trained model further, on other images; with --img-size, on larger ones
   evaluate RUN             accuracy of a trained model on the test images, class by class
   predict RUN IMAGE…       classify images of your own
+  compare RUN RUN…         settings that differ, results and curves of several trainings side by side
   match RUN IMAGE… --text "…" --text "…"
                            which text an image is most like, by a trained CLIP
   sample RUN --class 7     generate images of a class with a trained diffusion model
@@ -43,8 +44,9 @@ USAGE = """usage: tinyvit COMMAND …
 COMMANDS = {  # name: file, and in it a dataclass of the options, which is called; of train a function of the arguments
     "train": "train.train", "finetune": "finetune.Finetune", "evaluate": "evaluate.Evaluate",
     "predict": "predict.Predict", "match": "match.Match", "sample": "sample.Sample", "inspect": "inspect.Inspect",
-    "features": "features.Features", "probe-linear": "features.ProbeLinear", "knn": "features.Knn",
-    "import": "import_weights.Import", "export": "export.Export", "notebooks": "notebooks.Notebooks",
+    "compare": "compare.Compare", "features": "features.Features", "probe-linear": "features.ProbeLinear",
+    "knn": "features.Knn", "import": "import_weights.Import", "export": "export.Export",
+    "notebooks": "notebooks.Notebooks",
     "exercises grade": "exercises.Grade", "exercises export": "exercises.Export", "data": "data.Data",
     "summary": "summary.Summary", "gradcheck": "gradcheck.Gradcheck", "bench": "bench.Bench",
 }  # fmt: skip

@@ -214,6 +214,6 @@ def finish(trainer, folder, seconds, stop):
         summary["interrupted"] = 128 + stop.signal
     give_back_freed_memory()  # the imports for drawing need some
     if history:
-        folder.write(folder.curves, draw_curves(history, task))
+        folder.write(folder.curves, draw_curves({task.part: history}, task))
     folder.write_json(folder.summary, summary)  # last: a folder with a summary is whole
     return summary

@@ -129,6 +129,19 @@ class RunFolder:
         """Put the rows of all evaluations so far into metrics.jsonl, a line each."""
         self.write(self.metrics, "".join(json.dumps(row, allow_nan=False) + "\n" for row in history).encode())
 
+    def read_metrics(self, names):
+        """The rows of metrics.jsonl: their epoch, seconds and figures of these names; ValueError if there are none."""
+        try:
+            rows = [json.loads(line) for line in read_text(self.metrics).splitlines()]
+            if not rows:
+                raise ValueError("there was no evaluation yet")
+            return [
+                {"epoch": int(row["epoch"]), "seconds": float(row["seconds"])}
+                | {name: None if row[name] is None else float(row[name]) for name in names} for row in rows
+            ]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{self.metrics} has no figures to compare: {error}") from error
+
     def save_model(self, tensors):
         """Save the final weights, and a manifest with their SHA256."""
         self.check_lock()
