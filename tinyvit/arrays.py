@@ -46,6 +46,33 @@ def low_precision_dtype(name):
     return np.dtype(name)
 
 
+def refuse_backward(loss):
+    raise AttributeError(
+        "a loss is a number and has no backward: dlogits = F.cross_entropy_backward(1.0, loss_cache), then "
+        "model.backward(dlogits, cache)"
+    )
+
+
+class Loss32(np.float32):
+    """A float32 that says, where PyTorch's users ask for its `backward`, how gradients are computed here."""
+
+    __slots__ = ()
+    backward = property(refuse_backward)
+
+
+class Loss64(np.float64):
+    """A float64 that says the same."""
+
+    __slots__ = ()
+    backward = property(refuse_backward)
+
+
+def as_loss(x):
+    """A scalar of NumPy as a `Loss32` or `Loss64`; an array and a complex number as they are."""
+    kind = {np.float32: Loss32, np.float64: Loss64}.get(type(x))
+    return x if kind is None else kind(x)
+
+
 def on_gpu(x):
     """Whether an array is one of a GPU."""
     return array_module(x) is not np

@@ -4,6 +4,8 @@ from strategies import redrawn
 from tiny_architecture import Tiny, TinyConfig
 
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim, probe
+from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.interop.names import state_shapes
 from tinyvit.models import BiTConfig, HybridConfig, ResNetConfig, architecture_name, build, config_class, register
 from tinyvit.nn import buffer_updates
 from tinyvit.probe.explorer import explorer
@@ -51,6 +53,20 @@ def test_parts_cover_all_parameters_and_begin_and_end_around_the_layers(config):
     assert set(map(id, of_parts)) == set(map(id, model.parameters())) and len(of_parts) == len(set(map(id, of_parts)))
     assert model.depth == 3 and len(model.parts()) > 1 + model.depth
     assert len({name for name, _ in model.parts()}) == len(model.parts())
+
+
+@configs
+def test_a_new_head_changes_configuration_parameters_and_classes_and_nothing_else(config):
+    model = model_of(config)
+    model.preprocessing = Preprocessing(tuple("abc"), 1, (8, 8), (0.5,), (0.5,))
+    features, (_, head) = model.features(images()), model.parts()[-1]
+    model.freeze()
+    model.reset_head(5)
+    assert {name: array.shape for name, array in model.state_dict().items()} == state_shapes(model.config)
+    assert model.config.num_classes == 5 and model.classes == tuple("01234") and model.dtype == "float64"
+    np.testing.assert_array_equal(model.features(images()), features)
+    new = {name for name, p in model.named_parameters() if p.trainable}
+    assert new == {p.name for p in head.parameters()} and model.predict(images()).shape == (2, 5)
 
 
 @configs
@@ -202,7 +218,7 @@ def test_probes_that_an_architecture_does_not_support_are_refused_in_one_line():
 @pytest.mark.parametrize("prefix", [0, 1, 2, 5])
 def test_maps_and_distances_leave_out_all_prefix_tokens(prefix):
     attention = np.random.default_rng(0).random((1, 1, 2, prefix + 6, prefix + 6))
-    maps = probe.attention_maps(attention, (2, 3), "avg", prefix)
+    maps = probe.over_patches(attention, (2, 3), "avg", prefix)
     patches = attention[..., prefix:, prefix:]
     np.testing.assert_allclose(maps, patches.mean(-2).reshape(1, 1, 2, 2, 3))
     np.testing.assert_array_equal(probe.head_maps(attention, (2, 3), prefix).reshape(patches.shape), patches)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import images_for, redrawn, seeds, vits
 
-from tinyvit import Context, Key, ViT, ViTConfig, nn
+from tinyvit import Context, Key, ViT, ViTConfig, nn, optim
 from tinyvit import functional as F
 
 CONFIG = ViTConfig(8, 4, in_chans=2, num_classes=5, embed_dim=12, depth=2, num_heads=3)
@@ -179,6 +179,36 @@ def test_freezing_returns_the_names_and_refuses_a_pattern_that_matches_none(mode
     assert model.unfreeze("head.w*") == ["head.weight"]
     with pytest.raises(ValueError, match=r"no parameter matches 'heads\.\*'; there are: cls_token"):
         model.freeze("heads.*")
+
+
+def test_freezing_takes_a_part_a_list_and_pytorchs_requires_grad(model):
+    assert model.freeze("head") == model.freeze("head.*")
+    frozen = ["blocks.0.norm1.weight", "blocks.0.norm1.bias", "cls_token", "pos_embed", "patch_embed.proj.weight"]
+    assert model.freeze(["blocks.0.norm1", "embed"]) == [*frozen, "patch_embed.proj.bias"]
+    assert model.encode.freeze("blocks.1") == model.unfreeze("blocks.1.*")
+    with pytest.raises(ValueError, match="no parameter matches 'trunk'"):
+        model.unfreeze(["head", "trunk"])
+    assert not model.head.weight.requires_grad
+    model.head.weight.requires_grad = True
+    assert model.head.weight.trainable
+
+
+@pytest.mark.parametrize(("type_it", "right"), [
+    (lambda model: model.eval(), r"ViT has no eval: .*Context\(training=True"),
+    (lambda model: model.save("x"), r"tinyvit\.save\(model, PATH\)"),
+    (lambda model: model.forward_features, r"model\.features\(images, layer\)"),
+    (lambda model: model.head.double(), r'Linear has no double: model\.to\(dtype="float64"\)'),
+    (lambda model: optim.SGD(model, 0.1).zero_grad(), r"SGD has no zero_grad: model\.zero_grad\(\)"),
+    (lambda model: model.storage_of, "'ViT' object has no attribute 'storage_of'"),
+    (lambda model: F.cross_entropy(np.zeros((1, 2)), [0])[0].backward(), r"model\.backward\(dlogits, cache\)"),
+])  # fmt: skip
+def test_what_a_user_of_pytorch_or_timm_types_is_answered_by_what_it_is_here(model, type_it, right):
+    with pytest.raises(AttributeError, match=right):
+        type_it(model)
+    with pytest.raises(TypeError, match=r"training is no argument: .*Context\(training=True, key=Key\(0\)\)"):
+        model(images(), training=True)
+    with pytest.raises(TypeError, match=r"expected a configuration, as in ViT\(ViTConfig\(img_size=32\)\)"):
+        ViT(img_size=32)
 
 
 # -- weights in and out -------------------------------------------------------------------------------------------

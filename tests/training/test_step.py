@@ -264,3 +264,10 @@ def test_a_context_draws_other_masks_at_every_step_and_the_same_after_a_resume()
     resumed = optim.SGD(half.model, 0.0)
     resumed.load_state_dict(half.state_dict())
     assert losses(2, ctx, resumed)[0] == whole[1:]
+
+
+def test_a_model_that_is_frozen_as_a_whole_has_nothing_to_train():
+    model = random_vit()
+    model.freeze()
+    with pytest.raises(ValueError, match=r"nothing to train: all parameters are frozen; model.unfreeze"):
+        train_step(model, optim.SGD(model, 0.1), *random_batch())

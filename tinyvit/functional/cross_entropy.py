@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import Array, array_module
+from tinyvit.arrays import Array, array_module, as_loss
 from tinyvit.dispatch import backward_of, operation
 
 
@@ -31,7 +31,7 @@ def cross_entropy(logits, targets, label_smoothing=0.0):
     log_probs = shifted - xp.log(xp.exp(shifted).sum(-1, keepdims=True))
     # Where a target is 0 nothing is lost, however improbable the class: 0 · log 0 counts as 0.
     loss = -(targets * xp.where(targets != 0, log_probs, 0)).sum() * (1 / logits.shape[0])
-    return loss, CrossEntropyCache(xp.exp(log_probs), targets)
+    return as_loss(loss), CrossEntropyCache(xp.exp(log_probs), targets)
 
 
 @backward_of(cross_entropy, result=lambda cache: ())

@@ -1,6 +1,6 @@
 """The protocol by which the rest of the package uses a model of images."""
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from numbers import Integral
 
 import numpy as np
@@ -9,9 +9,15 @@ from tinyvit import functional as F
 from tinyvit.backend import to_device
 from tinyvit.functional.patches import as_pair
 from tinyvit.nn.context import Context
+from tinyvit.nn.foreign_names import MODULE
 from tinyvit.nn.module import Module
 from tinyvit.nn.stack import stack, stack_backward
 
+FOREIGN = MODULE | {  # of timm and Transformers
+    **dict.fromkeys(("save", "save_pretrained"), "tinyvit.save(model, PATH) writes what tinyvit.load(PATH) reads"),
+    **dict.fromkeys(("forward_features", "get_intermediate_layers"), "model.features(images, layer) gives them"),
+    "reset_classifier": "model.reset_head(num_classes) gives it a new head",
+}
 HEADLESS = "the model has no head (num_classes is 0): it gives features"
 
 
@@ -34,6 +40,7 @@ class Architecture(Module):
     task                that imported weights of this architecture are taken to be of
     """
 
+    foreign = FOREIGN
     num_prefix_tokens = 0
     first_token, readers = "first token", "first token has"
     grid = None
@@ -42,7 +49,10 @@ class Architecture(Module):
     why_no_classes = None
     task = "classification"
 
-    def __init__(self, config, seed=0, dtype="float32", device="cpu", precision=None):
+    def __init__(self, config=None, seed=0, dtype="float32", device="cpu", precision=None, **fields):
+        if fields or not is_dataclass(config):
+            name, given = type(self).__name__, ", ".join(f"{field}={value!r}" for field, value in fields.items())
+            raise TypeError(f"expected a configuration, as in {name}({name}Config({given or '…'}))")
         self.config = config
         self.assemble(config)
         self.materialize(seed, dtype, device, precision)
@@ -155,6 +165,28 @@ class Architecture(Module):
         """A new model for images of another size, with these weights; ValueError where an architecture can't."""
         raise ValueError(f"{type(self).__name__} can't be made for images of another size than it was trained with")
 
+    def reset_head(self, num_classes, seed=0):
+        """Replace the head, in place, by a new linear one of this many classes, drawn by the seed; returns the model.
+
+        The other weights stay, frozen ones stay frozen, and the classes get the names "0", "1", …. An optimizer made
+        before goes on after its `rebind()`. Raises ValueError for an architecture without a head.
+        """
+        if type(self).why_no_classes:
+            raise ValueError(f"there is no head to reset: {type(self).why_no_classes}")
+        changes = {"num_classes": num_classes} | ({"head_hidden": None} if hasattr(self.config, "head_hidden") else {})
+        config, state, (name, head) = replace(self.config, **changes), self.state_dict(), self.parts()[-1]
+        for parameter in head.parameters():
+            del state[parameter.name]
+        dtype, device, precision = self.dtype, self.device, self.precision
+        _, new = type(self)(config, device="meta").parts()[-1]
+        setattr(self, name, new)
+        self.config, self.why_no_classes = config, None
+        self.materialize(seed, dtype, device, precision)
+        self.load_state_dict(state, strict=False)
+        if self.preprocessing is not None:
+            self.preprocessing = replace(self.preprocessing, classes=tuple(map(str, range(num_classes))))
+        return self
+
     def state_from(self, source, how=None):
         """The `state_dict` with which this model goes on from one of another architecture: of a ViT, say, for a model
         of videos. ValueError where there is none."""
@@ -178,14 +210,19 @@ class Architecture(Module):
         require_classes(self)
         if self.why_no_classes:
             raise ValueError(f"{self.why_no_classes}; call the model for its output, or take model.features(images)")
-        kind = getattr(getattr(images, "dtype", None), "kind", "u")
-        if kind in "uib" if preprocess is None else preprocess:
-            images = self.prepare(images)
-        elif not hasattr(images, "dtype"):
-            raise ValueError(f"expected an array of images (B, C, H, W), got {type(images).__name__}")
+        images = self.to_input(images, preprocess)
         with self.storage.compute_scope():
             logits, _ = self(images, Context(keep_caches=False))
             return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
+
+    def to_input(self, images, preprocess=None):
+        """Images as the model reads them, (B, C, H, W); the arguments are those of `predict`."""
+        kind = getattr(getattr(images, "dtype", None), "kind", "u")
+        if kind in "uib" if preprocess is None else preprocess:
+            return self.prepare(images)
+        if not hasattr(images, "dtype"):
+            raise ValueError(f"expected an array of images (B, C, H, W), got {type(images).__name__}")
+        return images
 
     def prepare(self, images):
         """Images as Pillow and NumPy have them, as the model reads them, (B, C, H, W)."""

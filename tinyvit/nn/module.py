@@ -10,6 +10,7 @@ from tinyvit.backend import as_device, to_numpy
 from tinyvit.keys import Key
 from tinyvit.nn.buffers import buffer_updates
 from tinyvit.nn.context import Context
+from tinyvit.nn.foreign_names import MODULE, NO_MODE, ForeignNames
 from tinyvit.nn.precision import as_precision
 from tinyvit.nn.storage import GradientContext, Storage
 from tinyvit.nn.tree import Walk, check_found, check_replacement, own, tree
@@ -17,7 +18,7 @@ from tinyvit.nn.variables import Buffer, Parameter, Variable
 from tinyvit.text import list_names
 
 
-class Module:
+class Module(ForeignNames):
     """A layer or model: parameters and wiring, never activations.
 
     `y, cache = module(x, ctx)` computes; `dx = module.backward(dy, cache)` adds to the parameters' gradients and
@@ -30,6 +31,7 @@ class Module:
     parentheses, `(encode)`.
     """
 
+    foreign = MODULE
     transparent = False
     mixes_samples = False  # whether, in training, what it gives for a sample depends on the others of the batch
     frozen = False  # whether a training step leaves its buffers as they are
@@ -49,8 +51,13 @@ class Module:
 
     def __call__(self, *inputs, **named):
         """forward(x, ctx=None), the result reported to the observer of the context among the arguments, if any."""
-        with self._scope():
-            result = self.forward(*inputs, **named)
+        try:
+            with self._scope():
+                result = self.forward(*inputs, **named)
+        except TypeError as error:
+            if "training" in named:
+                raise TypeError(f"training is no argument: {NO_MODE}") from error
+            raise
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(f"{type(self).__name__}.forward: expected (output, cache), got {type(result).__name__}")
         output, cache = result
@@ -247,17 +254,23 @@ class Module:
         return self.storage.grads.into(buffer)
 
     def freeze(self, pattern="*", trainable=False):
-        """Freeze the parameters whose names match a pattern such as "blocks.*"; returns their names."""
-        matching = {name: p for name, p in self.named_parameters() if fnmatchcase(name, pattern)}
-        if not matching:
-            names = ", ".join(name for name, _ in self.named_parameters())
-            raise ValueError(f"no parameter matches {pattern!r}; there are: {names}")
+        """Freeze the parameters of a part, such as "head" or "blocks.3", those whose names match a pattern such as
+        "blocks.*.attn.*", or those of a list of parts and patterns; returns their names."""
+        matching, parts = {}, {path.strip("()"): part for path, part in self.named_modules()}
+        for one in [pattern] if isinstance(pattern, str) else pattern:
+            inside = {*parts[one].parameters()} if one in parts else set()
+            found = {name: p for name, p in self.named_parameters()
+                     if p in inside or fnmatchcase(name, one) or fnmatchcase(name, f"{one}.*")}  # fmt: skip
+            if not found:
+                names = ", ".join(name for name, _ in self.named_parameters())
+                raise ValueError(f"no parameter matches {one!r}; there are: {names}")
+            matching |= found
         for parameter in matching.values():
             parameter.trainable = trainable
         return list(matching)
 
     def unfreeze(self, pattern="*"):
-        """Make the parameters whose names match a pattern trainable again; returns their names."""
+        """Make the parameters that `freeze` would freeze trainable again; returns their names."""
         return self.freeze(pattern, trainable=True)
 
     # -- weights in and out ------------------------------------------------------------------------------------

@@ -103,6 +103,15 @@ class Parameter(Variable):
         self.storage = None
         self.offset = None
 
+    @property
+    def requires_grad(self):
+        """PyTorch's name of `trainable`."""
+        return self.trainable
+
+    @requires_grad.setter
+    def requires_grad(self, value):
+        self.trainable = value
+
     def memory(self):
         return None if self.storage is None else self.view(self.storage.data)
 

@@ -5,13 +5,14 @@ import numpy as np
 from tinyvit.arrays import array_module
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.functional.adam import adam_step
+from tinyvit.nn.foreign_names import ForeignNames
 from tinyvit.optim.loss_scale import LossScale
 from tinyvit.validation import INFINITY, require
 
 CHUNK_ENTRIES = 1 << 15  # entries; on a CPU all arrays of a chunk stay in the cache while it is updated
 
 
-class FlatState:
+class FlatState(ForeignNames):
     """Arrays laid out as a model's flat parameters (`state`, named by `slots`), and a count of updates.
 
     t    the number of updates: an int, or on a GPU a scalar there
@@ -85,6 +86,10 @@ class Optimizer(FlatState):
     loss_scale   the `LossScale` of a model that computes in float16, else None
     """
 
+    foreign = {  # noqa: RUF012 (only read)
+        "zero_grad": "model.zero_grad() sets gradients to zero, and train_step starts with that",
+        "param_groups": "the rate is optimizer.lr, and a parameter's own factor parameter.lr_scale",
+    }
     reads_where = False  # whether `update` reads `where` itself; if not, a GPU keeps copies of what it changes
     where = True     # in `update`: a boolean on a GPU that says whether the step is taken
 

@@ -70,11 +70,13 @@ def train_step(
                  `cuda_graph.StepGraphs`, for all but the optimizer's part of the step. Between two steps only the
                  numbers in the model may then change, and not what is frozen. Not where other ranks have a part
 
-    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, and accumulate > 1 for
-    an objective that mixes samples.
+    Raises ValueError for an empty batch, arrays of different lengths, another model's optimizer, a model that is frozen
+    as a whole, and accumulate > 1 for an objective that mixes samples.
     """
     if optimizer.model is not model:
         raise ValueError("the optimizer was made for another model")
+    if not any(parameter.trainable for parameter in model.walk().parameters):
+        raise ValueError('there is nothing to train: all parameters are frozen; model.unfreeze("head") trains the head')
     ctx, loss_scale = with_step(ctx, optimizer), optimizer.loss_scale
     parts = BatchParts(model, objective, images, targets, ctx, accumulate, threads, part)
     objective = classification() if objective is None else objective

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import Array
+from tinyvit.arrays import Array, as_loss
 from tinyvit.functional.cross_entropy import (
     cross_entropy,
     cross_entropy_backward,
@@ -57,7 +57,7 @@ def cross_entropy_fast(logits, targets, label_smoothing=0.0):
     logits, targets = as_contiguous(logits), as_contiguous(targets)
     probs, losses = logits.copy(), np.empty(len(logits), "float32")
     losses_and_probs(logits, targets, probs, losses)
-    return losses.sum() * F(1 / len(logits)), FastCrossEntropyCache(probs, targets)
+    return as_loss(losses.sum() * F(1 / len(logits))), FastCrossEntropyCache(probs, targets)
 
 
 def cross_entropy_backward_fast(dy, cache):
