@@ -72,7 +72,7 @@ L, B, H, N, _ = seen.attention.shape
 assert (L, H, N) == (3, 4, 1 + 16)
 np.testing.assert_allclose(seen.attention.sum(-1), 1, atol=1e-5)        # what a token takes adds up to 1
 
-maps = probe.attention_maps(seen.attention, seen.grid)                  # (L, B, H, 4, 4)
+maps = probe.over_patches(seen.attention, seen.grid)                  # (L, B, H, 4, 4)
 shown = int(np.flatnonzero(unseen.labels[:64] == 3)[0])
 figure, axes = plt.subplots(3, 5, figsize=(6, 3.7))
 for block in range(3):

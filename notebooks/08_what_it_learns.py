@@ -145,7 +145,7 @@ assert np.corrcoef(distance[distance > 0], flat[distance > 0])[0, 1] < -0.2, "an
 
 # %%
 example = int(np.flatnonzero(right & (unseen.labels == 3))[0])
-maps = probe.attention_maps(seen.attention, grid)                                   # (L, B, H, rows, columns)
+maps = probe.over_patches(seen.attention, grid)                                   # (L, B, H, rows, columns)
 probe.draw_attention_maps(maps[:, example], pixels[example])
 
 # %% [markdown]

@@ -50,7 +50,7 @@ def digits_on_photographs(photographs, drawn, seed=0):
 def segments_of(model, images):
     """The segments of each head of a model, (queries, blocks, heads, n, rows, columns), for images as it sees them."""
     attention = probe.trace(model, images).attention
-    maps = [probe.attention_maps(attention, model.config.grid, query, model.num_prefix_tokens) for query in QUERIES]
+    maps = [probe.over_patches(attention, model.config.grid, query, model.num_prefix_tokens) for query in QUERIES]
     return probe.attention_segments(np.stack(maps).swapaxes(2, 3))
 
 

@@ -1,15 +1,26 @@
 import numpy as np
 import pytest
 from attentions import looking_left, random_attention
+from strategies import redrawn
 
-from tinyvit import ViT, ViTConfig, probe
+from tinyvit import ViT, ViTConfig, create_model, probe
 
 
 def test_the_map_of_a_token_is_its_row_over_the_patches():
     weights = random_attention((2, 7, 7))
     np.testing.assert_array_equal(probe.over_patches(weights, (2, 3)), weights[:, 0, 1:].reshape(2, 2, 3))
     np.testing.assert_array_equal(probe.over_patches(weights, (2, 3), 4), weights[:, 4, 1:].reshape(2, 2, 3))
-    np.testing.assert_array_equal(probe.attention_maps(weights, (2, 3), 4), probe.over_patches(weights, (2, 3), 4))
+
+
+@pytest.mark.parametrize("pool", ["token", "avg"])
+def test_maps_of_images_are_those_of_what_the_head_reads_or_of_the_query_that_is_given(pool):
+    model = redrawn(ViT(ViTConfig(img_size=(8, 12), embed_dim=12, depth=2, num_heads=3, global_pool=pool)))
+    images = np.random.default_rng(0).standard_normal((2, 3, 8, 12), "float32")
+    attention = probe.trace(model, images).attention
+    np.testing.assert_array_equal(probe.attention_maps(model, images), probe.over_patches(attention, (2, 3), pool))
+    np.testing.assert_array_equal(probe.attention_maps(model, images, 4), probe.over_patches(attention, (2, 3), 4))
+    with pytest.raises(ValueError, match="ResNet has no attention over the same patches in every layer"):
+        probe.attention_maps(create_model("resnet8_digits"), np.zeros((1, 1, 8, 8), "float32"))
 
 
 def test_the_map_without_class_token_is_the_mean_over_the_patches():

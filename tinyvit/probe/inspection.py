@@ -6,6 +6,7 @@ import numpy as np
 
 from tinyvit import probe
 from tinyvit.probe.pictures import image_rows
+from tinyvit.probe.trace import no_attention
 
 RECEPTIVE_IMAGES = 8  # each takes one backward per layer
 MOST_WRONG_IMAGES = 16
@@ -98,7 +99,7 @@ class Inspection:
         query = "token" if model.pooling == "token" else "avg"
         caption = f"what the {model.first_token} takes from each patch"
         caption = "what all patches take from each, on average" if query == "avg" else caption
-        maps = probe.attention_maps(seen.attention, grid, query, prefix)[:, 0]  # (L, H, rows, columns)
+        maps = probe.over_patches(seen.attention, grid, query, prefix)[:, 0]  # (L, H, rows, columns)
         numbers = dict(zip(("layer", "head"), map(range, maps.shape)))
         for name, number in chosen.items():
             if number not in numbers[name]:
@@ -259,11 +260,6 @@ class Inspection:
             wrong=wrong,
             most_wrong=entries,
         )
-
-
-def no_attention(model):
-    """The reason why attention can't be drawn."""
-    return f"{type(model).__name__} has no attention over the same patches in every layer"
 
 
 def evenly_spaced(count, total):

@@ -3,13 +3,14 @@
 import numpy as np
 
 from tinyvit.probe.pictures import HEAT_COLOURS, heat_bar, new_figure, show_grid_of_grids, show_heat
+from tinyvit.probe.trace import no_attention, trace
 
 
 def over_patches(weights, grid, query="token", prefix=1):
     """One query's weights for each patch, (…, rows, columns), from token-to-token weights (…, T, T).
 
-    weights[…, i, j] says how much token i takes from token j; after the first `prefix` tokens, such as the class token,
-    come the patches of the grid (rows, columns), row by row.
+    weights[…, i, j], as in the attention of a `Trace`, says how much token i takes from token j; after the first
+    `prefix` tokens, such as the class token, come the patches of the grid (rows, columns), row by row.
 
     query   "token", the first token; "avg", the mean over all patches, as a head without class token reads; or the
             number of a token
@@ -29,15 +30,23 @@ def over_patches(weights, grid, query="token", prefix=1):
     return taken.reshape(*taken.shape[:-1], rows, columns)
 
 
-def attention_maps(attention, grid, query="token", prefix=1):
-    """How much `query` takes from each patch, in every layer and head: (L, B, H, rows, columns).
+def attention_maps(model, images, query=None):
+    """How much `query` takes from each patch of the images, in every layer and head: (L, B, H, rows, columns).
 
         map[l, b, h] = probs[l, b, h, query, prefix:]   or   (1/N) Σᵢ probs[l, b, h, i, prefix:] for the query "avg"
 
-    attention (L, B, H, T, T) is that of a `Trace`; see `over_patches`. A map adds up to 1 less what goes to the prefix
-    tokens. Dosovitskiy et al. 2021, section 4.5.
+    images   as `model.predict` takes them
+    query    see `over_patches`; by default what the head reads, "token" or "avg"
+
+    A map adds up to 1 less what goes to the prefix tokens. Raises ValueError for a model without one attention over all
+    patches in every layer. Dosovitskiy et al. 2021, section 4.5.
     """
-    return over_patches(attention, grid, query, prefix)
+    seen = trace(model, model.to_input(images))
+    if seen.attention is None:
+        raise ValueError(no_attention(model))
+    if query is None:
+        query = "token" if model.pooling == "token" else "avg"
+    return over_patches(seen.attention, seen.grid, query, seen.prefix)
 
 
 def head_maps(attention, grid, prefix=1):

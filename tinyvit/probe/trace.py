@@ -161,6 +161,11 @@ def stack_or_none(probs, model, images):
     return np.stack(probs) if probs[0].shape[-1] == model.num_prefix_tokens + rows * columns else None
 
 
+def no_attention(model):
+    """The reason why a `Trace` of this model has no attention."""
+    return f"{type(model).__name__} has no attention over the same patches in every layer"
+
+
 def attention_gradient(recorder, attention, cache):
     """The gradient (B, H, T, T) of the probabilities of an attention: heads = probs v, so dprobs = dheads vᵀ."""
     _, dheads = recorder.gradients[attention.proj.path]                               # (B, T, D)
