@@ -16,21 +16,21 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_269,
-    "tests": 27_609,
-    "tinyvit": 26_584,
-    "tinyvit/*": 1_256,
+    "tests": 27_749,
+    "tinyvit": 26_720,
+    "tinyvit/*": 1_281,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_231,
+    "tinyvit/cli": 1_223,
     "tinyvit/data": 1_415,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_168,
-    "tinyvit/interop": 1_465,
+    "tinyvit/interop": 1_489,
     "tinyvit/kernels": 4_532,
-    "tinyvit/models": 2_386,
-    "tinyvit/nn": 1_398,
-    "tinyvit/optim": 351,
-    "tinyvit/probe": 2_740,
-    "tinyvit/training": 3_972,
+    "tinyvit/models": 2_416,
+    "tinyvit/nn": 1_435,
+    "tinyvit/optim": 356,
+    "tinyvit/probe": 2_747,
+    "tinyvit/training": 3_988,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

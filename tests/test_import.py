@@ -54,7 +54,7 @@ def test_a_training_of_the_digits_imports_no_more_than_it_uses(tmp_path):
 
 EACH_BY_NAME = """
 import os
-from tinyvit.models.registry import ARCHITECTURES, model_names
+from tinyvit.models.registry import ARCHITECTURES, list_models
 from tinyvit.training.tasks.task import TASKS
 
 for table, name in [(table, name) for table in (ARCHITECTURES, TASKS) for name in table.modules]:
@@ -62,19 +62,20 @@ for table, name in [(table, name) for table in (ARCHITECTURES, TASKS) for name i
         found = table.find(name)
         os._exit(0 if found is TASKS.get(name) or found[1]() else 1)
     assert os.wait()[1] == 0, name
-print(*model_names())
+print(*list_models())
 """
 
 
 @pytest.mark.end_to_end
 def test_each_architecture_and_task_can_be_named_first_and_models_of_all_are_listed():
     done = subprocess.run([sys.executable, "-c", EACH_BY_NAME], capture_output=True, check=True, text=True)
-    assert set(done.stdout.split()) == set(models.model_names()) - {"tiny_8"}
+    assert set(done.stdout.split()) == set(models.list_models()) - {"tiny_8"}
 
 
 def test_the_public_names_are_complete_and_there_are_no_others():
     for name in tinyvit.__all__:
         assert getattr(tinyvit, name) is not None
+    assert sorted(dir(tinyvit)) == sorted([*tinyvit.__all__, "__version__"])
     with pytest.raises(AttributeError, match="has no attribute 'autograd'"):
         tinyvit.autograd  # noqa: B018
 

@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from small_weights import CONFIG, GIVEN, PLACES, PREPARED, weights_of, write_all
+from strategies import redrawn
 
 import tinyvit
-from tinyvit import ViT, cli, interop
+from tinyvit import ViT, cli, interop, nn
+from tinyvit import functional as F
 from tinyvit.data.images import read_image
 from tinyvit.training.run_folder import stored_models
+from tinyvit.models import ClipConfig, DiTConfig, ResNetConfig, SwinConfig, build
+from tinyvit.optim import SGD
+from tinyvit.training import train_step
 from tinyvit.training.trained import load_trained
 
 TINY = ["--model.embed-dim", "8", "--model.depth", "2", "--model.num-heads", "2", "--epochs", "2", "--device", "cpu"]
@@ -105,6 +110,82 @@ def test_a_model_that_comes_with_tinyvit_is_loaded_by_its_name_unless_something_
     (tmp_path / name).mkdir()
     with pytest.raises(ValueError, match=f"{name} holds no weights"):
         tinyvit.load(name)
+
+
+# -- saving -----------------------------------------------------------------------------------------------------------
+
+CLASSES = {"img_size": 16, "in_chans": 3, "num_classes": 3}
+SAVED = {  # configuration, and the formats that it is exported to
+    "vit": (replace(CONFIG, img_size=8, head_hidden=5), ("timm", "huggingface")),
+    "swin": (SwinConfig(**CLASSES, embed_dim=4, depths=(2, 1), num_heads=(1, 2), mlp_ratio=2.0), ("huggingface",)),
+    "resnet": (ResNetConfig(**CLASSES, depths=(1, 1), width=8, stem="conv7"), ("huggingface",)),
+    "clip": (ClipConfig(img_size=16, patch_size=8, embed_dim=12, depth=1, num_heads=3, text_dim=12, text_depth=1,
+                        text_heads=3, context_length=5, vocabulary=("a", "b"), projection_dim=4), ("huggingface",)),
+    "dit": (DiTConfig(**CLASSES, patch_size=8, embed_dim=12, depth=1, num_heads=3), ()),
+}  # fmt: skip
+
+
+def off_by(model, images, targets, ctx):
+    """An objective for models with and without classes: the mean square of what they give, less 1."""
+    y, cache = model(images, ctx)
+    loss, c_loss = F.mean_squared_error(y, 0 * y + 1)
+    return loss, lambda dloss: model.backward(F.mean_squared_error_backward(dloss, c_loss), cache)
+
+
+def same_state(model, other):
+    state, expected = model.state_dict(), other.state_dict()
+    assert state.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(state[name], array, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SAVED)
+def test_a_model_is_saved_loaded_fine_tuned_and_exported_bit_for_bit(tmp_path, name, dtype):
+    config, formats = SAVED[name]
+    model = redrawn(build(config, dtype=dtype))
+    tinyvit.save(model, tmp_path / "saved", mean=0.4, std=(0.1, 0.2, 0.3))
+    tuned = tinyvit.load(tmp_path / "saved")
+    same_state(tuned, model)
+    assert (tuned.config, tuned.precision) == (config, dtype)
+    assert (tuned.preprocessing.mean, tuned.preprocessing.std, tuned.notes) == ((0.4,) * 3, (0.1, 0.2, 0.3), ())
+    if tuned.why_no_classes is None:
+        tuned.reset_head(2)
+        assert tuned.classes == ("0", "1") and tuned.config.num_classes == 2
+    before = tuned.state_dict()
+    train_step(tuned, SGD(tuned, 0.1), images_for(tuned), [0, 1, 1], objective=off_by)
+    assert any((array != before[key]).any() for key, array in tuned.state_dict().items())
+    tinyvit.save(tuned, tmp_path / "tuned")
+    same_state(tinyvit.load(tmp_path / "tuned" / "model.safetensors"), tuned)
+    for form in formats:
+        interop.save(tuned, tmp_path / PLACES[form], form)
+        same_state(tinyvit.load(tmp_path / PLACES[form], **GIVEN[form]), tuned)
+    if name == "dit":
+        with pytest.raises(ValueError, match="of the architecture 'dit' can't be written in the format 'timm'"):
+            interop.save(tuned, tmp_path / "refused", "timm")
+
+
+def test_what_a_model_does_not_say_is_assumed_and_noted_and_what_does_not_fit_is_refused(tmp_path):
+    model = ViT(CONFIG)
+    tinyvit.save(model, tmp_path / "saved")
+    loaded = tinyvit.load(tmp_path / "saved")
+    assert loaded.classes == ("0", "1", "2") and loaded.preprocessing.mean == loaded.preprocessing.std == (0.5,) * 3
+    assert "mean and std are taken to be 0.5" in loaded.notes[0]
+    interop.save(interop.Weights(CONFIG, model.state_dict(), None), tmp_path / "timm", "timm")
+    same_state(tinyvit.load(tmp_path / "timm" / "model.safetensors"), model)
+    model.head = nn.Linear(12, 5).materialize()
+    with pytest.raises(ValueError, match="misshapen: head.weight"):
+        tinyvit.save(model.to(), tmp_path / "other")
+    model.reset_head(3)
+    for place, options, reason in (
+        ("saved", {}, "saved is there already"),
+        ("other", {"classes": "ab"}, "the model has classes 3, and its preprocessing 2"),
+        ("other", {"mean": (0.1, 0.2)}, "the mean that was given is"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            tinyvit.save(model, tmp_path / place, **options)
+    assert not (tmp_path / "other").exists()
+    same_state(loaded, tinyvit.load(tmp_path / "saved"))
 
 
 # -- refused paths ----------------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
-"""`tinyvit.load`: a trained model by its path, wherever it was trained, or by its name."""
+"""`tinyvit.load`: a trained model by its path, wherever it was trained, or by its name; `tinyvit.save`: a model into a
+run folder."""
 
 from tinyvit import interop
 from tinyvit.backend import choose_device, expect_memory
+from tinyvit.interop.folder import CONFIG, read_json
+from tinyvit.interop.names import check_weights
 from tinyvit.models import build
 from tinyvit.training.run_folder import locate_run
-from tinyvit.training.trained import load_trained
+from tinyvit.training.trained import load_trained, save_trained
 
 RUN_FILES = ("preprocessing.json", "model.json")  # that no other folder has
 
@@ -12,9 +15,10 @@ RUN_FILES = ("preprocessing.json", "model.json")  # that no other folder has
 def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=None, std=None):
     """The trained model at `path`, ready to be called: `logits, cache = model(images)`.
 
-    path        a run of `tinyvit train`, `finetune` or `import`, or its model.safetensors; a folder of Hugging Face or
-                timm, with its config.json; a .safetensors under timm's names, or the original release's .npz; or the
-                name of a model that comes with tinyvit, such as "cifar10-cpu", unless something else is at that path
+    path        a run of `tinyvit train`, `finetune`, `import` or `tinyvit.save`, or its model.safetensors; a folder of
+                Hugging Face or timm, with its config.json, or the model.safetensors in it; a .safetensors under timm's
+                names, or the original release's .npz; or the name of a model that comes with tinyvit, such as
+                "cifar10-cpu", unless something else is at that path
     best        the weights with the best evaluation instead of the last ones; of a run only
     device      "cpu", "cuda", "cuda:1", …, or "auto" for a GPU if there is one
 
@@ -39,15 +43,34 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
             raise ValueError(f"{run} is a run, which says all that is needed; leave out {', '.join(named)}")
         trained = load_trained(run, device, best)
         trained.model.why_no_classes = trained.why_no_classes
-        return attach_preprocessing(trained.model, trained.preprocessing)
+        notes = (read_json(run, trained.folder.imported.name) or {}).get("notes", ())
+        return attach_preprocessing(trained.model, trained.preprocessing, notes)
     if best:
         raise ValueError(f"{path} is not a run of tinyvit, which alone has best weights; leave out best")
+    if path.name == "model.safetensors" and not named and (path.parent / CONFIG).is_file():
+        path = path.parent
     weights = interop.load(path, **given)
     expect_memory(sum(array.nbytes for array in weights.state.values()), f"{path} needs")
-    dtype = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
-    model = build(weights.config, dtype=dtype, device=choose_device(device)[0])
+    model = build(weights.config, dtype=weights.precision, device=choose_device(device)[0])
     model.load_state_dict(weights.state)
     return attach_preprocessing(model, weights.preprocessing, weights.notes)
+
+
+def save(model, path, *, classes=None, mean=None, std=None):
+    """Write a model to the new folder `path`, a run that `tinyvit.load(path)` and the command line read: its weights,
+    bit for bit, its configuration and precision, and how images are prepared.
+
+    model       of any registered architecture, on any device
+    classes     the names of the classes, in the order of the logits
+    mean, std   that images were normalised with, (pixels/255 − mean) / std: of each channel, or one number for all
+
+    What isn't given is that of `model.preprocessing`; if it has none, the classes are "0", "1", …, and mean and std are
+    0.5, which the loaded model's `notes` say. Raises ValueError if there is something at `path`, for weights that don't
+    fit the model's configuration or are NaN or infinite, and for other numbers of classes and channels than its own.
+    """
+    weights = interop.weights_of(model, classes, mean, std)
+    check_weights(weights)
+    save_trained(path, weights, model.precision, {"format": "tinyvit"})
 
 
 def run_of(path):

@@ -42,7 +42,7 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
         ("train digits --seeds", "seeds must be different ints of at least 0, got none"),
         ("train digits --seed 1 --seeds 2", "expected --seed for one run or --seeds for several, got both"),
         ("train cifar10-cpu --data-dir ~nobody-of-this-name", "nobody-of-this-name doesn't exist; expected test_b"),
-        ("summary", "missing MODEL: The name of a model, or a run folder"),
+        ("evaluate", "missing RUN: The folder of a run"),
         ("summary vit_bas_patch16_224", "unknown run folder or model 'vit_bas_patch16_224'; did you mean vit_base"),
         ("gradcheck --directions 0", "directions must be at least 1, got 0"),
     ],
@@ -119,6 +119,12 @@ def test_a_summary_ends_with_parameters_and_with_activations_that_recomputation_
         return float(activations.replace(",", ""))
 
     assert total("--batch-size", "8", "--recompute") < 0.2 * total("--batch-size", "8") < 2 * total()
+
+
+def test_a_summary_of_a_pattern_lists_the_models_with_parameters_and_multiply_adds(succeeds):
+    lines = [line.split() for line in succeeds("summary", "*_digits").splitlines()]
+    assert lines[0] == ["hybrid_digits", "182,842", "parameters", "1,281,024", "multiply-adds"]
+    assert [line[0] for line in lines[1:]] == ["resnet8_digits"] and "[MODEL]" in succeeds("summary", "--help")
 
 
 def rows(table):

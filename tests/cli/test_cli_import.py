@@ -136,7 +136,7 @@ def test_a_trained_run_is_exported_without_its_task_and_comes_back_bit_for_bit(s
     ("export run --format timm --out x.safetensors", "the format timm is a folder; expected a name for one"),
     ("export run --format onnx --out x.onnx", r"pip install 'tinyvit\[onnx\]'"),
     ("export {run} --format npz --out x.npz", "has no place for activation 'gelu'"),
-    ("train --resume run --data-dir timm", "run was imported, not trained; go on with it by tinyvit finetune run"),
+    ("train --resume run --data-dir timm", "run has no training to go on with; fine-tune it: tinyvit finetune run"),
     ("train digits --out run", r"already holds a run \(config.json"),
     *((f"import timm --out {out}", f"{out} is there already; choose another place")
       for out in ("run", "file", "link", "loop", "timm", "empty", r"\.", "/")),

@@ -9,9 +9,10 @@ import pytest
 from running_statistics import squares, vit_with_running_norm
 from steps import Killed, StopsAfter
 
+import tinyvit
 from tinyvit import Context, Key, ViT, ViTConfig, backend, nn, optim
 from tinyvit.arrays import array_module
-from tinyvit.nn.precision import GPU_ONLY, PRECISIONS
+from tinyvit.nn.precision import GPU_ONLY, MASTER, PRECISIONS
 from tinyvit.optim import loss_scale
 from tinyvit.training import PRESETS, classification, resume, train, train_step
 from tinyvit.training.divergence import Diverged, Faults
@@ -202,6 +203,17 @@ def test_auto_takes_the_precision_of_the_matrix_units(cupy, monkeypatch, tmp_pat
     (tmp_path / "run/config.json").write_text(json.dumps(saved))
     there = "float32" if expected == "bfloat16" else expected
     assert [load_trained(tmp_path / "run", device).model.precision for device in ("cuda", "cpu")] == [there, "float32"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64", *GPU_ONLY])
+def test_a_model_saved_from_a_gpu_has_the_same_bits_there_and_on_a_cpu(cupy, tmp_path, precision):
+    model = ViT(SHAPE, dtype=MASTER[precision], device="cuda", precision=precision)
+    tinyvit.save(model, tmp_path / "saved")
+    for device, there in (("cuda", precision), ("cpu", MASTER[precision])):
+        loaded = tinyvit.load(tmp_path / "saved", device=device)
+        assert loaded.precision == there
+        for name, array in loaded.state_dict().items():
+            np.testing.assert_array_equal(backend.to_numpy(array), model.state_dict()[name].get(), strict=True)
 
 
 @pytest.mark.parametrize("precision", ["float32", *LOW])

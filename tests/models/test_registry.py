@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tinyvit import create_model
-from tinyvit.models import model_names
+from tinyvit.models import list_models
 
 PARAMETERS = {
     "vit_tiny_patch16_224": 5_717_416,
@@ -71,7 +71,8 @@ def test_the_models_of_the_papers_have_the_exact_numbers_of_parameters(name):
 
 
 def test_every_model_has_its_expected_number_of_parameters():
-    assert set(model_names()) - {"tiny_8"} == set(PARAMETERS)
+    assert set(list_models()) - {"tiny_8"} == set(PARAMETERS)
+    assert list_models("*_digits") == ["hybrid_digits", "resnet8_digits"] and list_models("mixer*") == []
 
 
 def test_fields_replace_those_of_the_named_model():
@@ -90,5 +91,8 @@ def test_an_unknown_model_is_refused_with_a_suggestion():
 
 
 def test_an_unknown_field_is_named():
-    with pytest.raises(ValueError, match="unknown field num_class of ViTConfig; expected some of img_size"):
-        create_model("vit_tiny_patch16_224", num_class=10)
+    with pytest.raises(ValueError, match="unknown field of ViTConfig 'n_classes'; did you mean num_classes?"):
+        create_model("vit_tiny_patch16_224", n_classes=10)
+    with pytest.raises(ValueError, match=r"tinyvit.load\(PATH\) gives a model with trained ones"):
+        create_model("vit_tiny_patch16_224", pretrained=True)
+

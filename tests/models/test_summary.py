@@ -8,7 +8,7 @@ import pytest
 from tiny_architecture import TinyConfig
 
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, kernels
-from tinyvit.models import build, model_names, summary
+from tinyvit.models import build, list_models, summary
 from tinyvit.models.summary import activation_bytes, format_summary, summarize, widest_output
 from tinyvit.models.vit_config import POSITIONS
 from tinyvit.nn import attention
@@ -133,7 +133,7 @@ def test_recomputation_needs_a_fraction_of_the_activations_in_any_precision():
 @pytest.mark.parametrize("level", ["fast"], indirect=True)
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.full if re.search("large|giant|vivit|50x3|r50", name) else ())
-    for name in model_names() if "/" not in name  # another name of the same model
+    for name in list_models() if "/" not in name  # another name of the same model
 ])  # fmt: skip
 def test_a_summary_counts_every_parameter_once_and_allocates_a_part_of_them(name):
     tracemalloc.start()

@@ -35,7 +35,8 @@ USAGE = """usage: tinyvit COMMAND …
                            write the exercises as assignments for nbgrader
   data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100; digits, moving-digits and
                            coloured-digits are built in
-  summary MODEL            layer by layer: shapes, parameters, multiply-adds, memory; or that of a run: summary RUN
+  summary [MODEL]          layer by layer: shapes, parameters, multiply-adds, memory; or that of a run: summary RUN;
+                           without one, or for a pattern such as "swin*", the models by name
   gradcheck [MODEL]        check every hand-written gradient
   bench                    how fast training, inference and attention are here, beside PyTorch
   COMMAND --help           the options of a command

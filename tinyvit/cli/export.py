@@ -1,13 +1,13 @@
 """tinyvit export"""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
 
 from tinyvit.cli.parsing import Run
 from tinyvit.files import free_place
-from tinyvit.interop import Weights, save
+from tinyvit.interop import save
 from tinyvit.interop.saving import check_path
 from tinyvit.text import printable
 from tinyvit.training.signals import exit_on_signals
@@ -34,12 +34,10 @@ class Export:
         check_path(self.out, self.format)
         out = free_place(self.out)
         trained = load_trained(self.run, "cpu", self.best)
-        config, prepared = trained.model.config, trained.preprocessing
-        if not getattr(config, "num_classes", 0):  # of a task without classes, the model has no head
-            prepared = replace(prepared, classes=())
-        weights = Weights(config, trained.model.state_dict(), prepared)
+        config = trained.model.config
+        trained.model.preprocessing = trained.preprocessing
         with exit_on_signals():
-            save(weights, out, self.format)
+            save(trained.model, out, self.format)
         model = more = size = ""
         if self.format == "huggingface":
             (model,) = json.loads((out / "config.json").read_text())["architectures"]
@@ -49,7 +47,7 @@ class Export:
         if self.format == "npz":
             print("note: the names of the classes and how images are prepared have no place in an .npz")
             rows, columns = config.grid  # without an image size, a square grid is assumed
-            size = "" if rows == columns else " --img-size {} {}".format(*prepared.img_size)
+            size = "" if rows == columns else " --img-size {} {}".format(*trained.preprocessing.img_size)
         path = repr(str(out))
         how = {
             "huggingface":

@@ -4,22 +4,17 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Annotated
 
-import numpy as np
 from tyro.conf import Positional, arg
 
-import tinyvit
 from tinyvit.data.tokenizers import from_vocabulary_and_merges
-from tinyvit.files import create, free_place
+from tinyvit.files import free_place
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import open_source
 from tinyvit.interop.folder import file_in, read_json
 from tinyvit.models import architecture_name, build
-from tinyvit.models.registry import ARCHITECTURES
-from tinyvit.tensors import write_tensors
 from tinyvit.text import printable
-from tinyvit.training import TrainConfig
-from tinyvit.training.run_folder import RunFolder
 from tinyvit.training.signals import exit_on_signals
+from tinyvit.training.trained import save_trained
 
 
 @dataclass(frozen=True)
@@ -46,28 +41,17 @@ class Import:
         source = open_source(self.source)
         given = {name: getattr(self, name) for name in ("num_heads", "img_size", "mean", "std")}
         weights = source.read(**given)
-        # Weights that were saved in float64 stay float64.
-        precision = "float64" if any(array.dtype == "float64" for array in weights.state.values()) else "float32"
-        architecture = architecture_name(weights.config)
-        task = ARCHITECTURES[architecture][0].task
-        config = TrainConfig("folder", weights.config, architecture, task, precision=precision)
-        tokenizer = tokenizer_in(source.path) if task == "clip" and not weights.config.vocabulary else None
-        versions = {"tinyvit": tinyvit.__version__, "numpy": np.__version__}
-        origin = {**source.origin(), "given": {name: value for name, value in given.items() if value is not None},
-                  "notes": list(weights.notes), "versions": versions}  # fmt: skip
-        with exit_on_signals(), create(out) as place:
-            place.mkdir()
-            folder = RunFolder(place)
-            write_tensors(folder.model, weights.state)
-            if tokenizer is not None:
-                folder.write(folder.tokenizer, tokenizer)
-            folder.write_imported(config, weights.preprocessing, origin)
+        is_clip = architecture_name(weights.config) == "clip"
+        tokenizer = tokenizer_in(source.path) if is_clip and not weights.config.vocabulary else None
+        origin = source.origin() | {"given": {name: value for name, value in given.items() if value is not None}}
+        with exit_on_signals():
+            save_trained(out, weights, weights.precision, origin, tokenizer)
         for note in weights.notes:
             print(f"note: {note}")
         print(describe(source.mapping.format, weights))
         run, classes = printable(quote(str(out))), weights.config.num_classes
         what = f"predict {run} IMAGE…" if classes else f"features {run} IMAGE… --out FEATURES.npy"
-        if task == "clip":
+        if is_clip:
             what = f'match {run} IMAGE… --text "a photo of a cat" --text "a photo of a dog"'
             if tokenizer is None and not weights.config.vocabulary:
                 print("note: there is no tokenizer.json, which match needs; put it into the run folder")

@@ -9,11 +9,14 @@ it:
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tinyvit.arrays import Array
 from tinyvit.data.preprocessing import Preprocessing
+from tinyvit.functional.patches import as_pair
+from tinyvit.interop.fields import normalisation
 from tinyvit.models import ViTConfig
 from tinyvit.text import list_names, shorten
 
@@ -29,6 +32,39 @@ class Weights(NamedTuple):
     state: dict[str, Array]        # by our names, as `model.state_dict()` gives them
     preprocessing: Preprocessing   # its classes are the labels; "0", "1", … where the source has none
     notes: tuple[str, ...] = ()    # what the source doesn't say and is assumed, or has and isn't used, a sentence each
+
+    @property
+    def precision(self):
+        """The precision of a model with these weights: float64 if any array is of it, else float32."""
+        return "float64" if any(array.dtype == "float64" for array in self.state.values()) else "float32"
+
+
+def weights_of(model, classes=None, mean=None, std=None):
+    """The `Weights` of a model: copies of its arrays, and how its images are prepared.
+
+    classes     the names of its classes, in the order of the logits
+    mean, std   of each channel or of all, as a share of full light
+
+    What isn't given is that of `model.preprocessing`; if it has none, the classes are "0", "1", …, and mean and std are
+    0.5, which a note says. Raises ValueError for numbers of classes and channels that aren't the model's.
+    """
+    config, prepared = model.config, model.preprocessing or default_preprocessing(model.config)
+    notes = getattr(model, "notes", ()) if mean is None and std is None else ()
+    if model.preprocessing is None and (mean is None or std is None):
+        notes = ("nothing says how images are normalised; mean and std are taken to be 0.5 where they weren't given",)
+    said = ("mean", prepared.mean), ("std", prepared.std)
+    mean, std = normalisation(said, (mean, std), config.in_chans, "model.preprocessing")
+    classes = prepared.classes if classes is None else tuple(classes)
+    if classes is prepared.classes and not getattr(config, "num_classes", 0):  # those of the images, not of the model
+        classes = ()
+    return Weights(config, model.state_dict(), replace(prepared, classes=classes, mean=mean, std=std), notes)
+
+
+def default_preprocessing(config):
+    """The `Preprocessing` of a model that says none: nameless classes, mean and std 0.5."""
+    names, half = tuple(map(str, range(getattr(config, "num_classes", 0)))), (0.5,) * config.in_chans
+    frames = getattr(config, "frames", None)
+    return Preprocessing(names, config.in_chans, as_pair(config.img_size), half, half, frames=frames)
 
 
 class Mapping(NamedTuple):

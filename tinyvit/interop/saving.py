@@ -7,7 +7,7 @@ import numpy as np
 
 from tinyvit.backend import to_numpy
 from tinyvit.files import create
-from tinyvit.interop.mappings import mapping_for
+from tinyvit.interop.mappings import Weights, default_preprocessing, mapping_for, weights_of
 from tinyvit.interop.names import check_weights
 from tinyvit.interop.onnx_export import write_onnx
 from tinyvit.models import architecture_name
@@ -17,7 +17,7 @@ FORMATS = {"huggingface": None, "timm": None, "npz": ".npz", "onnx": ".onnx"}  #
 
 
 def save(weights, path, format):
-    """Write `Weights` to `path`, completely or not at all.
+    """Write a model or `Weights` to `path`, completely or not at all.
 
     "huggingface"   a folder that `ViTForImageClassification.from_pretrained` and `AutoImageProcessor` read
     "timm"          a folder that `timm.create_model("local-dir:PATH", pretrained=True)` reads
@@ -30,6 +30,9 @@ def save(weights, path, format):
     if not isinstance(format, str) or format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; expected one of {', '.join(FORMATS)}")
     check_path(path, format)
+    weights = weights if isinstance(weights, Weights) else weights_of(weights)
+    if weights.preprocessing is None:
+        weights = weights._replace(preprocessing=default_preprocessing(weights.config))
     weights = weights._replace(state={name: to_numpy(array) for name, array in weights.state.items()})
     check_weights(weights)
     with create(path) as place:

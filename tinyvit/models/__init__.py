@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tinyvit.models import registry
-from tinyvit.models.registry import architecture_name, build, config_class, create_model, model_names, register, variant
+from tinyvit.models.registry import architecture_name, build, config_class, create_model, list_models, register, variant
 from tinyvit.models.vit import ViT, ViTConfig
 
 if TYPE_CHECKING:  # for editors: what `__getattr__` imports

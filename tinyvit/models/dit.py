@@ -208,7 +208,7 @@ class DiT(Architecture):
     """
 
     num_prefix_tokens, first_token, readers = 1, "condition", "condition has"
-    why_no_classes = "a DiT generates images and is not a classifier"
+    why_no_classes, task = "a DiT generates images and is not a classifier", "diffusion"
 
     def assemble(self, config):
         self.grid, self.embed = config.grid, DiTEmbed(config)

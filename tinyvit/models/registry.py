@@ -4,6 +4,8 @@ An architecture is one file in this package: its configuration, its class with `
 imported when it is named, which `CLASSES` makes possible; nothing else changes.
 """
 
+from fnmatch import fnmatchcase
+
 from tinyvit.registry import Registry, look_up
 
 CLASSES = {  # name of an architecture, and of its file: name of its class; its configuration's ends in Config
@@ -33,9 +35,9 @@ def variants(name=""):
     return VARIANTS
 
 
-def model_names():
-    """The names that `create_model` knows."""
-    return list(variants())
+def list_models(pattern="*"):
+    """The names that `create_model` knows and that match a pattern such as "swin*", in alphabetical order."""
+    return sorted(name for name in variants() if fnmatchcase(name, pattern))
 
 
 def config_class(name):
@@ -64,8 +66,8 @@ def create_model(name, *, seed=0, dtype="float32", device="cpu", precision=None,
     """
     architecture, defaults = look_up(variants(name), name, "model")
     config = config_class(architecture)
-    unknown = [field for field in fields if field not in config.__dataclass_fields__]
-    if unknown:
-        known = ", ".join(config.__dataclass_fields__)
-        raise ValueError(f"unknown field {', '.join(unknown)} of {config.__name__}; expected some of {known}")
+    if "pretrained" in fields:
+        raise ValueError("create_model draws weights by the seed; tinyvit.load(PATH) gives a model with trained ones")
+    for field in fields:
+        look_up(config.__dataclass_fields__, field, f"field of {config.__name__}")
     return build(config(**defaults | fields), seed, dtype, device, precision)

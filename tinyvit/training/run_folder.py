@@ -9,8 +9,8 @@
     summary.json         the results
     curves.png           the loss and the task's figures by epoch
     tokenizer.json       of an imported CLIP: how texts become tokens, for the library tokenizers
-    imported.json        of weights that were trained elsewhere: where they came from; the run then has no metrics,
-                         checkpoints, summary and curves
+    imported.json        of weights that were imported, or saved by `tinyvit.save`: where they came from; the run then
+                         has no metrics, checkpoints, summary and curves
 
 A folder with seeds.json holds such runs, one for each seed; see `training.seeds`.
 """
@@ -84,10 +84,10 @@ class RunFolder:
 
     @contextmanager
     def resume(self):
-        """Hold the folder's lock to go on with its run; ValueError for one that was imported, and has none."""
+        """Hold the folder's lock to go on with its run; ValueError for one that was imported or saved, and has none."""
         self.read_config()
         if self.imported.is_file():
-            raise ValueError(f"{self.path} was imported, not trained; go on with it by tinyvit finetune {self.path}")
+            raise ValueError(f"{self.path} has no training to go on with; fine-tune it: tinyvit finetune {self.path}")
         with self.hold_lock():
             self.checkpoints.path.mkdir(exist_ok=True)
             self.checkpoints.tidy()
@@ -157,17 +157,6 @@ class RunFolder:
             except ValueError as error:
                 raise ValueError(f"{error}; if it was replaced on purpose, remove {self.model_manifest}") from error
         return load_tensors(self.model)
-
-    def write_imported(self, config, preprocessing, origin):
-        """Make a run of the weights that are in model.safetensors already: all of its other files.
-
-        config   a `TrainConfig` with the model's shape
-        origin   where the weights came from, for imported.json
-        """
-        write_with_manifest(self.model_manifest, {self.model.name: self.model})
-        self.write_json(self.imported, origin)
-        self.write(self.preprocessing, preprocessing.to_json().encode())
-        self.write(self.config, to_json(config).encode())
 
     def write_json(self, path, value):
         self.write(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())

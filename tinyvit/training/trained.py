@@ -5,15 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+import tinyvit
 from tinyvit import data
 from tinyvit.backend import choose_device
 from tinyvit.data.preprocessing import Preprocessing
-from tinyvit.files import read_text
+from tinyvit.files import create, read_text, write_with_manifest
 from tinyvit.functional.patches import as_pair
+from tinyvit.models import architecture_name
 from tinyvit.models.architecture import HEADLESS, Architecture, image_shape
+from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn import Module
 from tinyvit.nn.precision import MASTER, is_available
-from tinyvit.training.config import TrainConfig
+from tinyvit.tensors import write_tensors
+from tinyvit.training.config import TrainConfig, to_json
 from tinyvit.training.datasets import as_configured, chosen_images, load_classes, require_channels
 from tinyvit.training.run_folder import RunFolder, locate_run
 from tinyvit.training.tasks import Task, task_class
@@ -68,6 +72,30 @@ def load_trained(path, device="auto", best=False):
         named = f"architecture {config.architecture!r}, task {config.task!r}"
         raise ValueError(f"{folder.model}: {error} (config.json names {named})") from error
     return Trained(folder, config, task.backbone(learner), preprocessing, why_not_gpu, task, learner)
+
+
+def save_trained(path, weights, precision, origin, tokenizer=None):
+    """Make the folder of a run of a model that was trained elsewhere; ValueError if there is something at `path`.
+
+    weights     the `Weights` of `interop`
+    precision   to compute in
+    origin      where the weights come from, for imported.json
+    tokenizer   the bytes of the tokenizer.json that goes with them, or None
+    """
+    architecture = architecture_name(weights.config)
+    task = ARCHITECTURES[architecture][0].task
+    config = TrainConfig("folder", weights.config, architecture, task, precision=precision)
+    versions = {"tinyvit": tinyvit.__version__, "numpy": np.__version__}
+    with create(path) as place:
+        place.mkdir()
+        folder = RunFolder(place)
+        write_tensors(folder.model, weights.state)
+        if tokenizer is not None:
+            folder.write(folder.tokenizer, tokenizer)
+        write_with_manifest(folder.model_manifest, {folder.model.name: folder.model})
+        folder.write_json(folder.imported, origin | {"notes": list(weights.notes), "versions": versions})
+        folder.write(folder.preprocessing, weights.preprocessing.to_json().encode())
+        folder.write(folder.config, to_json(config).encode())
 
 
 def require_classifier(trained):
