@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_269,
-    "tests": 27_749,
+    "tests": 27_758,
     "tinyvit": 26_720,
     "tinyvit/*": 1_281,
     "tinyvit/bench": 929,

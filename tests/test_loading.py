@@ -13,10 +13,10 @@ import tinyvit
 from tinyvit import ViT, cli, interop, nn
 from tinyvit import functional as F
 from tinyvit.data.images import read_image
-from tinyvit.training.run_folder import stored_models
 from tinyvit.models import ClipConfig, DiTConfig, ResNetConfig, SwinConfig, build
 from tinyvit.optim import SGD
 from tinyvit.training import train_step
+from tinyvit.training.run_folder import stored_models
 from tinyvit.training.trained import load_trained
 
 TINY = ["--model.embed-dim", "8", "--model.depth", "2", "--model.num-heads", "2", "--epochs", "2", "--device", "cpu"]

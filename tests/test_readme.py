@@ -8,6 +8,7 @@ from statistics import mean
 
 import pytest
 
+import tinyvit
 from tinyvit import functional as F
 from tinyvit.training.run_folder import stored_models
 
@@ -47,13 +48,21 @@ def test_the_checks_find_the_mistakes_that_the_guide_shows(capsys, fence):
     assert indented in PAGES["correctness.md"]
 
 
-def test_the_example_in_python_runs_with_the_shapes_in_its_comments():
+def test_the_examples_in_python_run_with_the_shapes_in_their_comments(tmp_path, monkeypatch):
     names = {}
     exec(fences("python.md", "python")[0], names)
     assert names["model"].blocks[0].attn.qkv.weight.grad.shape == (576, 192)
     assert names["cache"].blocks[3].attn.heads.probs.shape == (8, 12, 65, 65)
     assert names["dimages"].shape == names["images"].shape
     assert 0 < float(names["result"].loss) < 10
+    monkeypatch.chdir(tmp_path)
+    for fence in fences("python.md", "python")[1:]:
+        assert len(fence.splitlines()) <= 10
+        exec(fence, names)
+    model, maps = names["model"], names["maps"]
+    assert model.num_parameters(trainable_only=True) == 963 + sum(p.size for p in model.blocks[8].parameters())
+    assert names["probabilities"].shape == (8, 3) and maps.shape == (9, 8, 12, 8, 8)
+    assert tinyvit.load("runs/mine").classes == names["animals"] and Path("maps.png").is_file()
 
 
 LINKS = [(page, link) for page, text in PAGES.items() for link in re.findall(r"\]\(([^)#]+)\)", text)]
