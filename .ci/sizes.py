@@ -16,8 +16,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_269,
-    "tests": 27_758,
-    "tinyvit": 26_720,
+    "tests": 27_766,
+    "tinyvit": 26_736,
     "tinyvit/*": 1_281,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_223,
@@ -29,7 +29,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/models": 2_416,
     "tinyvit/nn": 1_435,
     "tinyvit/optim": 356,
-    "tinyvit/probe": 2_747,
+    "tinyvit/probe": 2_763,
     "tinyvit/training": 3_988,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2

@@ -49,7 +49,7 @@ axes[0].imshow(digits.images[0, 0], cmap="gray")
 axes[0].set_title(f"a {digits.labels[0]}", fontsize=9)
 for head, panel in enumerate(axes[1:]):
     panel.imshow(looks[head, 1:].reshape(4, 4), cmap="magma", vmin=0, vmax=looks[:, 1:].max())
-    panel.set_title(f"head {head + 1}", fontsize=9)
+    panel.set_title(f"head {head}", fontsize=9)
 for panel in axes:
     panel.axis("off")
 plt.show()
@@ -109,17 +109,17 @@ print(inspect.getsource(F.linear))
 print(inspect.getsource(F.attention))
 
 # %% [markdown]
-# By hand: two tokens of four numbers, in two heads of two. Head 1 gets the first two numbers of *every* token:
+# By hand: two tokens of four numbers, in two heads of two. Head 0 gets the first two numbers of *every* token:
 
 # %%
 tokens = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 heads = tokens.reshape(2, 2, 2).transpose(1, 0, 2)                     # (N, H, d) to (H, N, d)
-print("head 1\n", heads[0], "\nhead 2\n", heads[1])
+print("head 0\n", heads[0], "\nhead 1\n", heads[1])
 assert heads.tolist() == [[[1, 2], [5, 6]], [[3, 4], [7, 8]]]
 assert heads.transpose(1, 0, 2).reshape(2, 4).tolist() == tokens.tolist()              # and merged again
 
 # %% [markdown]
-# The usual mistake is to reshape straight to $(H, N, d)$. The shape is right, and nothing complains; but head 1 then
+# The usual mistake is to reshape straight to $(H, N, d)$. The shape is right, and nothing complains; but head 0 then
 # holds the first token cut in two, and nothing of the second:
 
 # %%
@@ -743,7 +743,7 @@ for i, (line_of_axes, (attended, thought)) in enumerate(zip(axes, branches, stri
         panel.imshow(lengths[1:].reshape(4, 4), cmap="magma", vmin=0, vmax=largest)
         panel.set_title(f"{title}: {lengths.mean():.1f}", fontsize=9)
         panel.axis("off")
-figure.suptitle("lengths by patch in blocks 1 to 3, and their mean", fontsize=10)
+figure.suptitle("lengths by patch in blocks 0 to 2, and their mean", fontsize=10)
 plt.show()
 
 means = [np.linalg.norm(tokens, axis=-1).mean() for tokens in stream]

@@ -583,7 +583,7 @@ labels, images = digits.labels[chosen], digits.normalise(digits.images[chosen]) 
 seen = probe.trace(trained.model, images, classes=labels)
 assert (seen.logits.argmax(1) == labels).all()
 
-depths = {"as tokens": "(embed)"} | {f"behind block {i + 1}": f"blocks.{i}" for i in range(3)}
+depths = {"as tokens": "(embed)"} | {f"after block {i}": f"blocks.{i}" for i in range(3)}
 lengths = {name: np.linalg.norm(seen.gradients[path][0], axis=-1) for name, path in depths.items()}  # (3, 17) each
 
 figure, axes = plt.subplots(3, 6, figsize=(8.4, 4.6))
@@ -607,7 +607,7 @@ plt.show()
 # $dz^1$ was zero for all patches. One block earlier, the gradient has reached every patch through attention.
 
 # %%
-assert (lengths["behind block 3"][:, 1:] == 0).all() and (lengths["behind block 3"][:, 0] > 0).all()
+assert (lengths["after block 2"][:, 1:] == 0).all() and (lengths["after block 2"][:, 0] > 0).all()
 assert all((lengths[name] > 0).all() for name in list(depths)[:3])
 
 # %% [markdown]

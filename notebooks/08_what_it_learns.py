@@ -452,7 +452,7 @@ highest = amplitudes.mean(1)[:, -1]
 assert (np.diff(highest[:5]) < 0).all() and highest[-1] < highest[0]
 
 # %% [markdown]
-# All of it is drawn by `tinyvit inspect RUN` for any run, with the norms by layer besides.
+# All of it is drawn by `tinyvit inspect RUN` for any run, with the norms by block besides.
 #
 # ## Exercises
 #

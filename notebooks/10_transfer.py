@@ -353,7 +353,7 @@ assert first[1] == 0 < first[0] and 0 < second[1] < wild[1] / 10
 # ways ask how far the classes lie apart there. A **linear probe** is logistic regression on $h$ (scikit-learn's: the
 # head alone is trained, to its optimum). **k nearest neighbours** train nothing: the $k$ training images with the
 # largest cosine similarity vote, with the weight $e^{s/\tau}$. Here, of the digit reader's residual stream at every
-# depth, averaged over the patches. Layer 0 is what enters the first block: its mean is that of the patches' four
+# depth, averaged over the patches. Depth 0 is what enters the first block: its mean is that of the patches' four
 # pixels, through one matrix, and knows no more of a digit than how much ink there is on either side of a patch.
 
 # %%
@@ -370,7 +370,7 @@ figure, axes = plt.subplots(figsize=(5, 2.4))
 for name, found in by_layer.items():
     axes.plot(layers, found, "o-", label=name)
 axes.axhline(at_home, color="k", linewidth=0.5)
-axes.set(xlabel="layer", ylabel="accuracy", xticks=layers, title="the line is the model's own head, on the class token")
+axes.set(xlabel="blocks passed", ylabel="accuracy", xticks=layers, title="line: the model's head, on the class token")
 axes.title.set_size(9)
 axes.legend(fontsize=8)
 plt.show()

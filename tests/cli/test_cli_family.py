@@ -79,7 +79,7 @@ def test_its_weights_go_out_and_come_back_or_are_refused(tinyvit, refused, run, 
 @pytest.mark.parametrize("architecture", ["tiny"], indirect=True)
 def test_options_of_pictures_that_it_cannot_have_are_refused(refused, run):
     for options, said in (
-        ("--layer 0", "there is no layer to draw; Tiny has no attention over the same patches in every layer"),
+        ("--block 0", "there is no block to draw; Tiny has no attention over the same patches in every layer"),
         ("--head 0", "there is no head to draw; Tiny has no attention over the same patches in every layer"),
         ("--html page.html", "the page explains the steps of a plain Vision Transformer"),
     ):

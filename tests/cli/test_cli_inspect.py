@@ -73,9 +73,9 @@ def test_the_numbers_are_those_of_the_probe(numbers, run):
 
 def test_a_head_and_a_class_are_drawn_as_asked(numbers, run):
     seven = numbers(run, "--class", "7", "--head", "3")
-    two = numbers(run, "--class", "2", "--layer", "0", "--head", "3")
+    two = numbers(run, "--class", "2", "--block", "0", "--head", "3")
     assert "attention-head-3.png" in seven["pictures"]
-    assert {"attention-layer-0-head-3.png", "patches-layer-0-head-3.png"} < set(two["pictures"])
+    assert {"attention-block-0-head-3.png", "patches-block-0-head-3.png"} < set(two["pictures"])
     assert (seven["class"], two["class"]) == ("7", "2")
     assert seven["class_attention"] != two["class_attention"] and seven["rollout"] == two["rollout"]
 
@@ -157,7 +157,7 @@ def test_images_that_do_not_fit_into_the_page_are_named_and_one_must(
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    ("--layer 1", "there is no layer 1; the model has 1, counted from 0"),
+    ("--layer 1", "there is no block 1; the model has 1, counted from 0"),
     ("--head 4", "there is no head 4; the model has 4, counted from 0"),
     ("--class cat", "unknown class 'cat'; expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
     ("--class -1", "unknown class '-1'; did you mean 1?"),
@@ -172,7 +172,7 @@ def test_images_that_do_not_fit_into_the_page_are_named_and_one_must(
     ("--html a.html --image 360", "there is no test image 360; there are images 0 to 359"),
     ("--html a.html --image mine.png", "expected a number, got --image 'mine.png'"),
     ("--html a.html --images 0", "images must be at least 1, got 0"),
-    ("--html a.html --layer 0", "--layer is about pictures"),
+    ("--html a.html --block 0", "--block is about pictures"),
     ("--html a.html --data-dir gone", "leave out --data-dir"),
 ])  # fmt: skip
 def test_bad_options_are_refused_with_what_there_is(refused, own_run, tmp_path, arguments, said):

@@ -29,9 +29,9 @@ def runs(trained):
 
 def test_of_a_vit_all_is_drawn_that_needs_no_classes(as_json, succeeds, runs):
     options = "--images", "2", "--out", "pictures"
-    seen = as_json("inspect", runs["vit"], *options, "--layer", "1", "--head", "0")
+    seen = as_json("inspect", runs["vit"], *options, "--block", "1", "--head", "0")
     assert set(seen["pictures"]) == {
-        "attention-layer-1-head-0.png", "patches-layer-1-head-0.png", "rollout.png", "positions.png", "filters.png",
+        "attention-block-1-head-0.png", "patches-block-1-head-0.png", "rollout.png", "positions.png", "filters.png",
         "distance.png", "spectrum.png", "norms.png", "receptive.png",
     }  # fmt: skip
     assert seen["left_out"] == dict.fromkeys(("class", "gradients", "most-wrong"), NO_CLASSES)

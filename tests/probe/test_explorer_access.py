@@ -140,6 +140,7 @@ def test_on_a_phone_no_step_is_wider_than_the_screen_and_no_text_smaller_than_it
         go_to(page, step)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert page.evaluate("visualViewport.scale") == 1 and page.evaluate("innerWidth") == width
+        assert page.locator(".wide:visible").evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
         small = page.evaluate("""() => [...document.querySelectorAll("main *")].filter((element) =>
             element.checkVisibility() && !element.closest("math, #patches, option") &&
             [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) &&

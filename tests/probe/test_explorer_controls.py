@@ -44,6 +44,8 @@ def test_the_heat_map_lies_over_the_image_brightest_where_most_is_taken(page, ex
         for other in range(16):
             if row[one] > row[other] + 0.01:
                 assert brightness[one] > brightness[other]
+    ends = np.reshape(pixels_of(page.locator("#scale canvas")), (16, 64, 4))[:, -1, :3]
+    np.testing.assert_allclose(ends, 0.7 * np.array(BRIGHTEST) + 0.3 * np.linspace(255, 0, 16)[:, None], atol=1)
     assert page.locator("#scale span").first.inner_text() == "0 %"
     np.testing.assert_allclose(value(page.locator("#scale span").last.inner_text()), row.max(), atol=6.3e-4)
 

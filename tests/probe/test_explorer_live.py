@@ -37,8 +37,8 @@ def guesses(page):
 
 def check(page, model, image, label=None):
     """The page shows what the model computes of an image: guesses, attention, and the gradient of the pixels."""
-    label = page.locator("#label").evaluate("select => select.selectedIndex") if label is None else label
-    seen = probe.trace(model, image[None], [label])
+    label = page.locator("#label").input_value() if label is None else label
+    seen = probe.trace(model, image[None], [model.predict(image[None]).argmax() if label == "" else int(label)])
     order = np.argsort(-seen.probabilities[0])[:3]
     found = guesses(page)
     assert list(found) == [f"class {k}" for k in order]
@@ -144,6 +144,11 @@ def test_the_loss_is_that_of_the_true_class_that_is_chosen(browse, drawable):
         text = page.locator("#loss-value").inner_text()
         np.testing.assert_allclose(value(text.split(" = ")[2].split(",")[0]), seen.loss, **THREE)
         assert text.endswith(f"for the true class class {label}.")
+    page.locator("#clear").click()
+    assert "&label=0&" in page.url and page.locator("#label option:checked").inner_text() == "unknown"
+    likeliest = model.predict(black()[None]).argmax()
+    text = browse(html, "#" + page.url.split("#")[1]).locator("#loss-value").inner_text()
+    assert text.endswith(f"for the likeliest class, as the true one is unknown: class {likeliest}.")
 
 
 # -- heads ------------------------------------------------------------------------------------------------------------
@@ -167,7 +172,7 @@ def test_switching_heads_off_changes_probabilities_attention_and_gradients_as_in
     check(page, twin, images[0], labels[0])
     go_to(page, "attention")
     assert page.locator("#heads .off").count() == 2
-    expect(page.get_by_role("radio", name="block 2 (blocks.1), head 3, switched off")).to_be_visible()
+    expect(page.get_by_role("radio", name="block 1, head 2, switched off")).to_be_visible()
     page.locator("#all-on").press("Enter")
     assert guesses(page) == before and page.locator("#heads .off").count() == 0
 
@@ -178,10 +183,10 @@ def test_switching_heads_off_changes_probabilities_attention_and_gradients_as_in
 def test_the_way_back_starts_at_the_class_token_in_the_last_block_where_there_is_a_gradient(page, seen, expect):
     go_to(page, "dattention")
     expect(page.locator(".chip", has_text="Class token")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#readout")).to_contain_text("block 3 (blocks.2)")
+    expect(page.locator("#readout")).to_contain_text("block 2")
     assert any(on_patches(page))
     go_to(page, "dtokens")
-    expect(page.locator("#dtokens-slider output")).to_have_text("after block 2 (blocks.1)")
+    expect(page.locator("#dtokens-slider output")).to_have_text("after block 1")
     assert any(on_patches(page))
 
 
@@ -246,7 +251,7 @@ def column(page, i):
 
 def test_a_head_is_opened_with_queries_keys_scores_shares_values_and_what_they_add_up_to(page, seen, expect):
     go_to(page, "attention")
-    page.locator("#heads [role=radio]").nth(6).click()                     # block 2, head 3
+    page.locator("#heads [role=radio]").nth(6).click()                     # block 1, head 2
     page.locator("#patches .cell").nth(3).click()                          # token 4 asks
     page.locator("#attention-key").select_option("9")                      # token 9 answers
     qkv = seen.values["blocks.1.attn.qkv"][0].reshape(17, 3, 4, 6)
@@ -286,7 +291,7 @@ def test_a_matrix_reads_out_its_numbers_by_mouse_and_keys_and_chooses_its_row(pa
 
 def test_layer_norms_and_mlps_are_opened_with_their_numbers(page, made, seen, expect):
     go_to(page, "norm")
-    page.locator("#norm-slider input").fill("3")                           # block 2, before its MLP
+    page.locator("#norm-slider input").fill("3")                           # block 1, before its MLP
     page.locator("#patches .cell").nth(10).click()
     x = seen.values["blocks.1"][0] - seen.values["blocks.1.mlp"][0]        # what its residual connection keeps
     text = page.locator("#norm-value").inner_text()
@@ -313,11 +318,11 @@ def test_a_link_leads_to_what_was_seen_with_its_drawing_and_its_switched_off_hea
     page.locator("#label").select_option("4")
     page.locator("#draw").click()
     go_to(page, "attention")
-    page.get_by_role("radio", name="block 2 (blocks.1), head 4").click()
+    page.get_by_role("radio", name="block 1, head 3").click()
     page.locator("#head-on").click()
     page.locator("#patches .cell").nth(9).click()
     address = page.url
-    assert "#image=2&step=attention&token=10&block=2&head=4&off=2.4&label=5&pixels=" in address
+    assert "#image=2&step=attention&token=10&block=1&head=3&off=1.3&label=5&pixels=" in address
     shown = guesses(page), on_patches(page), page.locator("#readout").inner_text()
     again = browse(html, "#" + address.split("#")[1])
     expect(again.locator("#heads .off")).to_have_count(1)
@@ -326,19 +331,19 @@ def test_a_link_leads_to_what_was_seen_with_its_drawing_and_its_switched_off_hea
 
 
 def test_a_short_link_is_enough_and_following_one_in_the_page_goes_there(page, made, expect):
-    page.evaluate("() => { location.hash = '#image=3&block=2&head=1&step=attention'; }")
+    page.evaluate("() => { location.hash = '#image=3&block=1&head=0&step=attention'; }")
     expect(page.locator(".image input").nth(2)).to_be_checked()
     expect(page.locator("#step-attention")).to_be_visible()
     np.testing.assert_allclose(on_patches(page), made.traces[2].attention[1, 0, 0, 0, 1:], **SHARE)
     go_to(page, "tokens")
     page.locator("#tokens-slider input").fill("2")
     page.evaluate("() => { location.hash = '#step=tokens&at=1&token=class'; }")
-    expect(page.locator("#tokens-slider output")).to_have_text("after block 1 (blocks.0)")
+    expect(page.locator("#tokens-slider output")).to_have_text("after block 0")
     expect(page.locator("#notice")).to_be_hidden()
 
 
 @pytest.mark.parametrize("asked", [
-    "image=99", "image=0", "image=x", "block=4", "head=5", "step=nowhere", "token=17", "off=1.5", "off=<b>", "label=11",
+    "image=99", "image=0", "image=x", "block=3", "head=4", "step=nowhere", "token=17", "off=0.4", "off=<b>", "label=11",
     "pixels=AAAA", "pixels=%", "pixel=9.1", "pixel=x", "step=norm&at=7",
 ])  # fmt: skip
 def test_a_link_to_what_the_page_does_not_have_says_so_and_shows_the_rest(page, expect, asked):

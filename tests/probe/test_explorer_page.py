@@ -121,7 +121,7 @@ def test_the_slider_goes_through_the_lengths_of_tokens_and_gradients_before_and_
         found = getattr(seen, field)[path]
         expected = lengths(found[0] if field == "values" else found[0][0])
         same(on_patches(page), expected[1:], **DIGITS)
-        said = "before the first block" if depth == 0 else f"after block {depth} (blocks.{depth - 1})"
+        said = "before the first block" if depth == 0 else f"after block {depth - 1}"
         assert page.locator(f"#{step}-slider output").inner_text() == said
         same(value(page.locator(".chip .value").first.inner_text()), expected[0], **DIGITS)
         assert said in page.locator("#readout").inner_text()
@@ -140,11 +140,11 @@ def test_every_head_of_every_block_shows_what_the_chosen_token_attends_to(page, 
     page.locator("#patches .cell").nth(5).click()
     for block in range(3):
         for head in range(4):
-            page.get_by_role("radio", name=f"block {block + 1} (blocks.{block}), head {head + 1}").click()
+            page.get_by_role("radio", name=f"block {block}, head {head}").click()
             row = seen.attention[block, 0, head, 6]
             same(on_patches(page), row[1:], **SHARE)
             same(value(page.locator(".chip .value").first.inner_text()), row[0], **SHARE)
-            expect(page.locator("#readout")).to_contain_text(f"block {block + 1} (blocks.{block}), head {head + 1}")
+            expect(page.locator("#readout")).to_contain_text(f"block {block}, head {head}")
             assert page.locator("#heads [aria-checked=true]").count() == 1
 
 
@@ -171,7 +171,7 @@ def test_the_gradient_of_every_heads_attention_is_shown(page, seen):
     page.locator(".chip", has_text="Class token").click()
     for block in range(3):
         for head in range(4):
-            name = f"block {block + 1} (blocks.{block}), head {head + 1}"
+            name = f"block {block}, head {head}"
             page.locator("#heads").get_by_role("radio", name=name).click()
             gradient = seen.attention_gradients[block, 0, head]
             same(on_patches(page), gradient[0, 1:], **DIGITS)

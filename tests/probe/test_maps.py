@@ -69,11 +69,11 @@ def test_a_model_built_to_attend_to_the_left_does_so():
 
 def test_the_figure_of_maps_has_a_panel_for_each_head_with_its_numbers():
     maps = random_attention((2, 3, 4, 4))
-    figure = probe.draw_attention_maps(maps, np.zeros((3, 8, 8)), layers=[4, 5], heads=[1, 2, 7], title="$5 a head")
+    figure = probe.draw_attention_maps(maps, np.zeros((3, 8, 8)), blocks=[4, 5], heads=[1, 2, 7], title="$5 a head")
     *panels, bar = figure.axes
     assert len(panels) == 6 and bar.get_ylabel() == "share of the attention"
     assert [axes.get_title() for axes in panels[:3]] == ["head 1", "head 2", "head 7"]
-    assert [axes.get_ylabel() for axes in panels[::3]] == ["layer 4", "layer 5"]
+    assert [axes.get_ylabel() for axes in panels[::3]] == ["block 4", "block 5"]
     for axes, heat in zip(panels, maps.reshape(6, 4, 4)):
         image, drawn = axes.images
         np.testing.assert_array_equal(drawn.get_array(), heat)

@@ -44,10 +44,10 @@ class Inspect(ModelOptions):
     image: str | None = None
     """The image to look at: its number among the test images, or a file that Pillow reads; by default 0. With
     --html, the number of the page's first image."""
-    layer: int | None = None
-    """Draw the attention of this layer only, from 0; by default of all."""
+    block: Annotated[int | None, arg(aliases=["--layer"])] = None
+    """Draw the attention of this block only, from 0; by default of all."""
     head: int | None = None
-    """Draw the attention of this head only, from 0; with --layer, too, also where each of its patches looks."""
+    """Draw the attention of this head only, from 0; with --block, too, also where each of its patches looks."""
     class_: Annotated[str | None, arg(name="class")] = None
     """The class whose evidence is shown, by its name or number; by default the predicted one."""
     images: int | None = None
@@ -117,7 +117,7 @@ class Inspect(ModelOptions):
             images = test.normalise(test.images[[number]], dtype)
             label = None if trained.why_no_classes else prepared.classes[test.labels[number]]
         shown = None if self.class_ is None else class_number(self.class_, prepared.classes)
-        inspection.draw_image(name, images, pixels, label, shown, layer=self.layer, head=self.head)
+        inspection.draw_image(name, images, pixels, label, shown, block=self.block, head=self.head)
 
     def draw_test_images(self, trained, inspection, test):
         """The pictures that are made of several test images."""
@@ -155,7 +155,7 @@ class Inspect(ModelOptions):
 
     def make_page(self, trained):
         """Write the page, and print its contents."""
-        for name in ("out", "layer", "head", "class_"):
+        for name in ("out", "block", "head", "class_"):
             if getattr(self, name) is not None:
                 raise ValueError(f"--{name.strip('_')} is about pictures, but --html writes a page; leave one out")
         path = file_to_write(self.html, "html", (".html", ".htm"))  # so that no file of weights is overwritten

@@ -44,12 +44,12 @@ def draw_attention_distance(distances, uniform):
     uniform   `uniform_attention_distance`, drawn as a line: that of a head without any preference
     """
     figure, axes = new_figure(6, 3.8)
-    layers = np.arange(len(distances))
-    axes.scatter(layers.repeat(distances.shape[1]), distances, s=22, color="tab:blue", alpha=0.7, label="a head")
-    axes.plot(layers, np.ma.masked_invalid(distances).mean(1), color="tab:blue", linewidth=1, label="mean of the heads")
+    blocks = np.arange(len(distances))
+    axes.scatter(blocks.repeat(distances.shape[1]), distances, s=22, color="tab:blue", alpha=0.7, label="a head")
+    axes.plot(blocks, np.ma.masked_invalid(distances).mean(1), color="tab:blue", linewidth=1, label="mean of the heads")
     axes.axhline(uniform, color="tab:gray", linestyle="--", linewidth=1, label="all patches alike")
     top = 1.08 * max(uniform, np.nanmax(distances, initial=0)) or 1
-    axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, top))
+    axes.set(xlabel="block", ylabel="mean attention distance in pixels", ylim=(0, top))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8, loc="lower right")

@@ -49,9 +49,9 @@ class Inspection:
         pixels   (C, H, W), from 0 to 1
         label    the image's class by its name, if it is known
         shown    the number of the class whose evidence is drawn; None for the predicted one
-        chosen   `layer` and `head`, of which alone attention is drawn; None for all
+        chosen   `block` and `head`, of which alone attention is drawn; None for all
 
-        Raises ValueError for a layer or a head that doesn't exist, and if the logits are NaN or infinite.
+        Raises ValueError for a block or a head that doesn't exist, and if the logits are NaN or infinite.
         """
         model, title = self.model, name
         seen = probe.trace(model, images)
@@ -100,19 +100,19 @@ class Inspection:
         caption = f"what the {model.first_token} takes from each patch"
         caption = "what all patches take from each, on average" if query == "avg" else caption
         maps = probe.over_patches(seen.attention, grid, query, prefix)[:, 0]  # (L, H, rows, columns)
-        numbers = dict(zip(("layer", "head"), map(range, maps.shape)))
+        numbers = dict(zip(("block", "head"), map(range, maps.shape)))
         for name, number in chosen.items():
             if number not in numbers[name]:
                 raise ValueError(f"there is no {name} {number}; the model has {len(numbers[name])}, counted from 0")
             numbers[name] = [number]
-        ending, (layers, heads) = "".join(f"-{name}-{number}" for name, number in chosen.items()), numbers.values()
+        ending, (blocks, heads) = "".join(f"-{name}-{number}" for name, number in chosen.items()), numbers.values()
         figure = probe.draw_attention_maps(
-            maps[np.ix_(layers, heads)], pixels, layers=layers, heads=heads, title=f"{title}\n{caption}"
+            maps[np.ix_(blocks, heads)], pixels, blocks=blocks, heads=heads, title=f"{title}\n{caption}"
         )
-        self.add(f"attention{ending}", f"{caption}, by layer and head", figure)
+        self.add(f"attention{ending}", f"{caption}, by block and head", figure)
         if len(chosen) == 2:
-            own = probe.head_maps(seen.attention[layers[0], 0, heads[0]], grid, prefix)
-            figure = probe.draw_head_maps(own, title=f"{title}: layer {layers[0]}, head {heads[0]}")
+            own = probe.head_maps(seen.attention[blocks[0], 0, heads[0]], grid, prefix)
+            figure = probe.draw_head_maps(own, title=f"{title}: block {blocks[0]}, head {heads[0]}")
             self.add(f"patches{ending}", "where each patch looks, by this head", figure)
         rollout = probe.over_patches(probe.attention_rollout(seen.attention), grid, query, prefix)[0]
         self.add(
@@ -216,7 +216,7 @@ class Inspection:
             for name, part in norms._asdict().items()
             if part is not None
         }
-        self.add("norms", f"norms of {of} by layer; {over}", probe.draw_norms(norms), norms=numbers)
+        self.add("norms", f"norms of {of} by block; {over}", probe.draw_norms(norms), norms=numbers)
         if self.no_classes:
             self.left_out["gradients"] = self.no_classes
 

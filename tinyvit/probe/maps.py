@@ -31,7 +31,7 @@ def over_patches(weights, grid, query="token", prefix=1):
 
 
 def attention_maps(model, images, query=None):
-    """How much `query` takes from each patch of the images, in every layer and head: (L, B, H, rows, columns).
+    """How much `query` takes from each patch of the images, in every block and head: (L, B, H, rows, columns).
 
         map[l, b, h] = probs[l, b, h, query, prefix:]   or   (1/N) Σᵢ probs[l, b, h, i, prefix:] for the query "avg"
 
@@ -39,7 +39,7 @@ def attention_maps(model, images, query=None):
     query    see `over_patches`; by default what the head reads, "token" or "avg"
 
     A map adds up to 1 less what goes to the prefix tokens. Raises ValueError for a model without one attention over all
-    patches in every layer. Dosovitskiy et al. 2021, section 4.5.
+    patches in every block. Dosovitskiy et al. 2021, section 4.5.
     """
     seen = trace(model, model.to_input(images))
     if seen.attention is None:
@@ -56,30 +56,30 @@ def head_maps(attention, grid, prefix=1):
     return taken.reshape(*taken.shape[:-3], rows, columns, rows, columns)
 
 
-def draw_attention_maps(maps, image, *, layers=None, heads=None, title=""):
-    """A matplotlib Figure of maps (L, H, rows, columns) over an image (C, H, W): a row per layer, a column per head.
+def draw_attention_maps(maps, image, *, blocks=None, heads=None, title=""):
+    """A matplotlib Figure of maps (L, H, rows, columns) over an image (C, H, W): a row per block, a column per head.
 
     image           pixels from 0 to 1
-    layers, heads   their numbers, where maps are only some of a model's
+    blocks, heads   their numbers from 0, where maps are only some of a model's
 
     All panels share one colour scale, which goes with the square root of the share.
     """
     from matplotlib.colors import PowerNorm
 
     L, H = maps.shape[:2]
-    layers, heads = layers or range(L), heads or range(H)
+    blocks, heads = blocks or range(L), heads or range(H)
     side = float(np.clip(min(11 / H, 14 / L), 0.9, 1.8)) if L * H > 1 else 3.5                     # inches
     width = max(4.0, H * side + 1.1)
     figure, panels = new_figure(width, L * side + 0.8, L, H, squeeze=False)
     figure.set_layout_engine("compressed", w_pad=0.03, h_pad=0.03, wspace=0, hspace=0)
     norm = PowerNorm(0.5, 0, float(maps.max()) or 1)
-    for i, layer in enumerate(layers):
+    for i, block in enumerate(blocks):
         for j, head in enumerate(heads):
             show_heat(panels[i, j], maps[i, j], image, norm)
             if i == 0:
                 panels[i, j].set_title(f"head {head}", fontsize=9)
             if j == 0:
-                panels[i, j].set_ylabel(f"layer {layer}", fontsize=9)
+                panels[i, j].set_ylabel(f"block {block}", fontsize=9)
     heat_bar(figure, panels, norm, "share of the attention", percent=True,
              fraction=0.2 / width, aspect=max(L * side, 1) / 0.15)  # fmt: skip
     figure.suptitle(title, fontsize=9, parse_math=False)

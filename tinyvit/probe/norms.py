@@ -78,14 +78,14 @@ def draw_norms(norms):
         for x, row, name, marker in zip(places, rows, names, "osd"):
             if row is not None:
                 axes.plot(x, row.mean(1), marker=marker, markersize=4, linewidth=1.2, label=name)
-        axes.set(title=title, xlabel="layer", yscale="log")
+        axes.set(title=title, xlabel="block", yscale="log")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
         axes.grid(alpha=0.3, which="both")
     if norms.dparameters is not None:
         panels[1].plot(places[1], norms.dparameters, color="tab:gray", marker="x", markersize=4, linestyle="--",
-                       linewidth=1.2, label="parameters of the layer")  # fmt: skip
+                       linewidth=1.2, label="parameters of the block")  # fmt: skip
     for axes in panels:
         axes.legend(frameon=False, fontsize=8)
     return figure

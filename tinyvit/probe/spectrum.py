@@ -49,10 +49,10 @@ def draw_spectrum(frequencies, amplitudes):
     for depth, line in enumerate(amplitudes):
         left.plot(frequencies, line, color=colours(norm(depth)), marker="o", markersize=3)
     left.set(xlabel="frequency, as a share of the highest", ylabel="Δ log amplitude", title="feature maps by frequency")
-    figure.colorbar(ScalarMappable(norm, colours), ax=left, label="layers passed", ticks=range(0, L, -(-L // 8)))
+    figure.colorbar(ScalarMappable(norm, colours), ax=left, label="blocks passed", ticks=range(0, L, -(-L // 8)))
     right.plot(range(L), amplitudes[:, -1], color="tab:gray", linewidth=1, zorder=1)
     right.scatter(range(L), amplitudes[:, -1], c=range(L), cmap=colours, norm=norm, zorder=2)
-    right.set(xlabel="layers passed", title="the highest frequency by depth")
+    right.set(xlabel="blocks passed", title="the highest frequency by depth")
     right.xaxis.get_major_locator().set_params(integer=True)
     for axes in (left, right):
         axes.grid(alpha=0.3)

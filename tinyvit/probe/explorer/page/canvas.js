@@ -32,10 +32,16 @@ function lay(canvas, image, map, opacity) {
   context.drawImage(map, 0, 0, image.width, image.height);
 }
 
-/** The legend of a map (`scaleOf`): its colours between its least and largest number. From 0 to 0 it says nothing. */
-function drawLegend(parent, { kind, largest, least, most }) {
+/**
+ * The legend of a map (`scaleOf`): its colours between its least and largest number, as they are over black pixels, at
+ * the bottom, to white ones at the top if they let the image through. From 0 to 0 it says nothing.
+ */
+function drawLegend(parent, { kind, largest, least, most }, opacity = 1) {
   const ramp = picture("ramp"), colour = colouring(kind, 1);
-  paint(ramp, 64, 1, (i) => colour(kind === "signed" ? i / 31.5 - 1 : i / 63));
+  paint(ramp, 64, 16, (i) => {
+    const below = Array(3).fill(255 * (1 - Math.floor(i / 64) / 15)), level = (i % 64) / 63;
+    return mixed(below, colour(kind === "signed" ? 2 * level - 1 : level), opacity);
+  });
   parent.classList.toggle("none", largest === 0);
   parent.replaceChildren(element("span", { textContent: least }), ramp, element("span", { textContent: most }));
 }

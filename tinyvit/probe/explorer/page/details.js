@@ -15,8 +15,9 @@ const DETAILS = {
   },
   loss() {
     byId("loss-value").replaceChildren(
-      `ℒ = −log ${number(arrays.probabilities.data[state.label])} = ${number(arrays.loss)}, for the true class `,
-      bidi(about.classes[state.label]), ".");
+      `ℒ = −log ${number(arrays.probabilities.data[arrays.label])} = ${number(arrays.loss)}, for the ` +
+      `${state.label === null ? "likeliest class, as the true one is unknown:" : "true class"} `,
+      bidi(about.classes[arrays.label]), ".");
     drawBars(byId("loss-bars"), "Gradient with respect to the logits", ["class", "dlogits"],
       classItems((k) => ({ value: arrays.dlogits.data[k] })));
   },
@@ -107,10 +108,10 @@ function enlarge(id, pixels, colourOf, text) {
 
 /** The classes that matter most: at most ten, the likeliest first, and the true one; numbersOf(class) is added. */
 function classItems(numbersOf) {
-  const { label } = state, probabilities = arrays.probabilities.data, likeliest = largestFirst(probabilities);
+  const { label } = arrays, probabilities = arrays.probabilities.data, likeliest = largestFirst(probabilities);
   const few = likeliest.length > 12 ? likeliest.slice(0, 10) : [...probabilities.keys()];
   return (few.includes(label) ? few : [...few, label]).map((k) => ({
     name: about.classes[k], ...numbersOf(k), current: k === label,
-    note: [k === label ? "true class" : "", k === likeliest[0] ? "prediction" : ""].filter(Boolean).join(", "),
+    note: [k === state.label ? "true class" : "", k === likeliest[0] ? "prediction" : ""].filter(Boolean).join(", "),
   }));
 }

@@ -40,10 +40,13 @@ if (live) {
     },
   });
   byId("draw").onclick = () => changed({ drawing: !state.drawing, pointed: null });
-  byId("clear").onclick = () => changed({ own: new Uint8ClampedArray(model.in_chans * height * width), drawing: true });
+  byId("clear").onclick = () => changed({
+    own: new Uint8ClampedArray(model.in_chans * height * width), label: null, drawing: true,
+  });
   byId("original").onclick = () => changed({ own: null, label: state.image.label });
-  byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })));
-  byId("label").onchange = () => changed({ label: byId("label").selectedIndex });
+  byId("label").append(...about.classes.map((name, k) => element("option", { value: k, textContent: name })),
+    element("option", { value: "", textContent: "unknown" }));
+  byId("label").onchange = ({ target }) => changed({ label: target.value ? target.selectedIndex : null });
   byId("brush").oninput = drawTools;
 }
 
@@ -71,6 +74,6 @@ function drawTools() {
   byId("pixels").hidden = byId("tools").hidden = !drawing;
   byId("patches").hidden = byId("chips").hidden = drawing;
   byId("original").hidden = own === null && label === state.image.label;
-  byId("label").selectedIndex = label;
+  byId("label").selectedIndex = label ?? model.num_classes;
   byId("brush-level").textContent = byId("brush").value;
 }

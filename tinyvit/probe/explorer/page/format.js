@@ -27,9 +27,9 @@ function tokenName(token) {
   return `Patch ${token} (row ${Math.floor(place / columns) + 1}, column ${(place % columns) + 1})`;
 }
 
-const blockName = (block) => `block ${block + 1} (blocks.${block})`;
-const headName = (block, head) => `${blockName(block)}, head ${head + 1}`;
-const switchName = (block, head) => `${block + 1}.${head + 1}`;
+const blockName = (block) => `block ${block}`;
+const headName = (block, head) => `${blockName(block)}, head ${head}`;
+const switchName = (block, head) => `${block}.${head}`;
 const afterBlocks = (count) => (count === 0 ? "before the first block" : `after ${blockName(count - 1)}`);
 
 /** "(N+1, D) = (17, 64)" of "N+1 D". */

@@ -6,7 +6,7 @@ const isOff = (i) => state.off.has(switchName(...placeOfHead(i)));
 /** Numbers beside rows or columns, for the eye: each map says its block and head itself. */
 const axis = (textContent) => element("span", { className: "axis", ariaHidden: "true", textContent });
 const labels = (className, what, count) => element("div", { className, ariaHidden: "true" },
-  ...Array.from({ length: count }, (_, i) => element("span", { textContent: i + 1, title: `${what} ${i + 1}` })));
+  ...Array.from({ length: count }, (_, i) => element("span", { textContent: i, title: `${what} ${i}` })));
 
 const headMap = picture("map"), headMaps = element("div", { className: "grid" });
 byId("heads-grid").style.setProperty("--columns", model.num_heads);
@@ -48,6 +48,6 @@ function drawHeads() {
   });
   if (!live) return;
   byId("head-on").checked = !isOff(chosen);
-  byId("head-on").ariaLabel = `Head ${state.head + 1} of block ${state.block + 1} is on`;
+  byId("head-on").ariaLabel = `Head ${state.head} of ${blockName(state.block)} is on`;
   byId("all-on").disabled = state.off.size === 0;
 }

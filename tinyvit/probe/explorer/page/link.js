@@ -1,5 +1,5 @@
-// The state of the page in its address, so that a link leads to what is seen: #image=3&step=attention&block=2&head=1.
-// Images, blocks and heads are counted from 1, as on the page.
+// The state of the page in its address, so that a link leads to what is seen: #image=3&step=attention&block=2&head=0.
+// Images are counted from 1, as on the page, blocks and heads from 0, as in the code.
 
 const within = (least, most, change) => (text) => {
   const value = Number(text);
@@ -18,8 +18,8 @@ const LINK = {
   token: [() => (state.chosen ? state.token || "class" : null), (text) => ({
     class: { token: 0 }, mean: { token: "mean" },
   }[text] ?? within(1, tokens - 1, (token) => ({ token }))(text))],
-  block: [() => state.block + 1, within(1, model.depth, (number) => ({ block: number - 1 }))],
-  head: [() => state.head + 1, within(1, model.num_heads, (number) => ({ head: number - 1 }))],
+  block: [() => state.block, within(0, model.depth - 1, (block) => ({ block }))],
+  head: [() => state.head, within(0, model.num_heads - 1, (head) => ({ head }))],
   pixel: [() => (state.pixel === null ? null : placeOf(state.pixel).map((index) => index + 1).join(".")), (text) => {
     const pixel = pixelAt(...text.split(".").map((index) => Number(index) - 1));
     return pixel === null ? null : { token: patchOf(pixel), pixel };
@@ -32,8 +32,8 @@ const LINK = {
     const off = new Set(text.split(","));
     return live && [...off].every((name) => everyHead.includes(name)) ? { off } : null;
   }],
-  label: [() => (state.label === state.image.label ? null : state.label + 1),
-          (text) => live && within(1, model.num_classes, (number) => ({ label: number - 1 }))(text)],
+  label: [() => (state.label === state.image.label ? null : (state.label ?? -1) + 1), // 0 if it isn't known
+          (text) => live && within(0, model.num_classes, (number) => ({ label: number ? number - 1 : null }))(text)],
   pixels: [() => state.own && levelsText(state.own), (text) => {
     const own = live && textLevels(text);
     return own && { own };

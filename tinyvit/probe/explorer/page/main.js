@@ -34,7 +34,7 @@ async function changed(changes) {
     const on = Array.from({ length: model.depth }, (_, block) =>
       Array.from({ length: model.num_heads }, (_, head) => Number(!state.off.has(switchName(block, head)))));
     const seen = state.own ? drawn(state.own, given) : given;
-    arrays = live ? computed(seen, state.label, on) : { ...given, loss: image.loss };
+    arrays = live ? computed(seen, state.label, on) : { ...given, label: state.label, loss: image.loss };
   }
   if (!state.chosen) state.token = firstToken(state.step);
   state.looking = state.pointed ?? state.token;

@@ -50,17 +50,21 @@ function decoded(arrays) {
   return arrays;
 }
 
-/** A forward and a backward of the model: what `arraysOf` gives for a recorded image, and all that is on the way. */
+/**
+ * A forward and a backward of the model: what `arraysOf` gives for a recorded image, and all that is on the way. A
+ * `label` of null is the likeliest class.
+ */
 function computed({ pixels, picture }, label, on) {
   const image = tensor([model.in_chans, ...model.img_size], Float64Array.from(pixels.data));
   const [logits, cache] = vit(image, weights, model, on);
+  label ??= largestFirst(logits.data)[0];
   const [loss, c_loss] = cross_entropy(logits, label);
   const dlogits = cross_entropy_backward(c_loss), grads = {};
   const [dpixels, gradients] = vit_backward(dlogits, cache, grads);
   const probs = cache.blocks.map((own) => own.attn.heads.probs);
   const stream = stack(cache.stream), dstream = stack(gradients.dstream);
   return {
-    pixels: image, picture, logits, probabilities: c_loss.probs, loss, dlogits, dpixels, stream, dstream,
+    label, pixels: image, picture, logits, probabilities: c_loss.probs, loss, dlogits, dpixels, stream, dstream,
     stream_length: lengths(stream), dstream_length: lengths(dstream), attention: stack(probs),
     dattention: stack(gradients.blocks.map((own) => own.dprobs)), rollout: stack(attention_rollout(probs)),
     cache, gradients, grads,

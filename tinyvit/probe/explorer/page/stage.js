@@ -30,7 +30,7 @@ function drawStage(map) {
   byId("heat").hidden = byId("scale").hidden = values === null || state.drawing;
   if (values !== null) {
     paintPatches(byId("heat"), map, strength());
-    drawLegend(byId("scale"), map);
+    drawLegend(byId("scale"), map, strength());
   }
   mark(patches, state.token > 0 ? state.token - 1 : null);
   patches.forEach((button, i) => {

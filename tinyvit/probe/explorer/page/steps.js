@@ -29,8 +29,8 @@ function normAt(arrays, i) {
   if (i === 2 * model.depth) return { ...arrays.cache.norm, said: "the last one, before the head" };
   const block = Math.floor(i / 2), { norm1, norm2 } = arrays.cache.blocks[block];
   return i % 2 === 0
-    ? { ...norm1, said: `before the attention of block ${block + 1}` }
-    : { ...norm2, said: `before the MLP of block ${block + 1}` };
+    ? { ...norm1, said: `before the attention of ${blockName(block)}` }
+    : { ...norm2, said: `before the MLP of ${blockName(block)}` };
 }
 
 /** Why a gradient is zero where it is; "" where it isn't. */
