@@ -16,12 +16,12 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_269,
-    "tests": 27_766,
-    "tinyvit": 26_736,
+    "tests": 27_797,
+    "tinyvit": 26_771,
     "tinyvit/*": 1_281,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_223,
-    "tinyvit/data": 1_415,
+    "tinyvit/cli": 1_235,
+    "tinyvit/data": 1_421,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_168,
     "tinyvit/interop": 1_489,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_435,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_763,
-    "tinyvit/training": 3_988,
+    "tinyvit/training": 4_005,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

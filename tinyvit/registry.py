@@ -9,7 +9,7 @@ def look_up(table, name, kind):
     """The entry of this name; ValueError, with the nearest name or all of them, if there is none."""
     if name in table:
         return table[name]
-    hint = did_you_mean(name, table, most=len(table))
+    hint = did_you_mean(name, table)
     hint = "the TinyViT of Wu et al. 2022 is another network, which isn't here" if "tiny_vit" in str(name) else hint
     raise ValueError(f"unknown {kind} {name!r}; {hint}")
 

@@ -29,8 +29,8 @@ def shorten(value, most=120):
 
 
 def did_you_mean(name, known, most=20):
-    """The end of an error about an unknown name: a similar known one, or those that are known."""
+    """The end of an error about an unknown name: names that begin with it, a similar one, or those that are known."""
     from difflib import get_close_matches
 
-    close = get_close_matches(str(name), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {list_names(known, most)}"
+    close = [own for own in known if name and own.startswith(str(name))] or get_close_matches(str(name), known, n=1)
+    return f"did you mean {list_names(close)}?" if close else f"expected one of {list_names(known, most)}"

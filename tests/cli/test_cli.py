@@ -26,7 +26,9 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
         ("train digits --epoch 3", "--epoch.*did you mean --epochs"),
         ("train digits extra", "extra"),
         ("train digits --epochs", "--epochs"),
-        ("train digits --epochs few", "--epochs.*'few'"),
+        ("train digits --epochs few", "--epochs: expected a whole number, got 'few' "),
+        ("train digits --threads 1.5", "--threads: expected a whole number, got '1.5' "),
+        ("train digits --optim.betas 0 x --optim.lr x", "--optim.lr: expected a number, got 'x' "),
         ("train digits --optim.name " + 300 * "x", f"'{300 * 'x'}'.*adamw"),
         ("train digits --epochs 0", "epochs must be a positive int, got 0"),
         ("train digits --device cpu --cuda-graph True", "--cuda-graph needs a GPU"),
@@ -44,6 +46,8 @@ from tinyvit.training import AugmentConfig, OptimConfig, TrainConfig
         ("train cifar10-cpu --data-dir ~nobody-of-this-name", "nobody-of-this-name doesn't exist; expected test_b"),
         ("evaluate", "missing RUN: The folder of a run"),
         ("summary vit_bas_patch16_224", "unknown run folder or model 'vit_bas_patch16_224'; did you mean vit_base"),
+        ("summary vit_tiny", "unknown run folder or model 'vit_tiny'; did you mean vit_tiny_patch16_224\\?"),
+        ("summary digit", "unknown run folder or model 'digit'; did you mean digits\\?"),
         ("gradcheck --directions 0", "directions must be at least 1, got 0"),
     ],
 )
@@ -124,6 +128,7 @@ def test_a_summary_ends_with_parameters_and_with_activations_that_recomputation_
 def test_a_summary_of_a_pattern_lists_the_models_with_parameters_and_multiply_adds(succeeds):
     lines = [line.split() for line in succeeds("summary", "*_digits").splitlines()]
     assert lines[0] == ["hybrid_digits", "182,842", "parameters", "1,281,024", "multiply-adds"]
+    assert "patch_embed.proj " in succeeds("summary", "digits")            # the preset's
     assert [line[0] for line in lines[1:]] == ["resnet8_digits"] and "[MODEL]" in succeeds("summary", "--help")
 
 

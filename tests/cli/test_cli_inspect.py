@@ -9,7 +9,7 @@ from PIL import Image
 
 from tinyvit import data, probe
 from tinyvit import functional as F
-from tinyvit.cli import inspect
+from tinyvit.cli import command_of, inspect
 from tinyvit.probe.explorer import choose_images
 from tinyvit.training.tasks.classification import logits_of
 from tinyvit.training.trained import load_trained
@@ -138,6 +138,13 @@ def test_a_page_of_chosen_images_is_written_and_nothing_else(succeeds, as_json, 
             "run": str(run), "html": "page.htm", "bytes": page.stat().st_size, "images": expected, "left_out": [],
         }  # fmt: skip
         assert names_in(page) == [f"test image {row}" for row in expected]
+
+
+def test_a_page_without_a_name_goes_into_the_run(succeeds, own_run):
+    for arguments in (["--html", own_run], [own_run, "--html"], [own_run, "--html", "--images", "3"]):
+        assert command_of(["inspect", *map(str, arguments)]).html == ""
+    succeeds("inspect", "--html", own_run, "--images", "1")
+    assert len(names_in(own_run / "inspect.html")) == 1
 
 
 def test_images_that_do_not_fit_into_the_page_are_named_and_one_must(

@@ -27,7 +27,8 @@ def test_a_run_is_resumed_without_a_preset_wherever_it_was_moved(succeeds, unfin
 
 def test_a_finished_run_is_shown_and_not_trained_again(succeeds, run):
     before = (run / "model.safetensors").stat().st_mtime_ns
-    assert "test accuracy" in succeeds("train", "--resume", run)
+    out = succeeds("train", "--resume", run)
+    assert "nothing left to do" in out and "test accuracy" in out and f"tinyvit inspect {run} --html\n" in out
     assert (run / "model.safetensors").stat().st_mtime_ns == before
 
 

@@ -1,4 +1,6 @@
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,6 +28,23 @@ def test_files_are_prepared_as_the_images_of_the_data_set_are(tmp_path, size, tt
         got = dict(prediction.result)
         np.testing.assert_allclose([got[name] for name in CLASSES], expected, rtol=1e-9)
         assert [p for _, p in prediction.result] == sorted(got.values(), reverse=True)
+
+
+def test_the_negative_of_an_image_is_read_as_the_image_and_what_seems_to_be_one_is_reported(tmp_path):
+    dataset, model = photos(1), random_vit()
+    light = 200 + dataset.images // 8
+    dark, light = saved(replace(photos(2), images=np.concatenate([255 - light, light])), tmp_path)
+    prepared = replace(Preprocessing.from_dataset(dataset), mean=(0.2, 0.2, 0.2))
+
+    def read(path, **options):
+        return next(predict(model, prepared, [path], **options)).result
+
+    assert read(light, invert=True) == read(dark)
+    with pytest.warns(UserWarning, match="is mostly light, and the training images were mostly dark: try --invert"):
+        read(light)
+    prepared = replace(prepared, mean=(0.8, 0.8, 0.8))
+    with pytest.warns(UserWarning, match="is mostly dark, and the training images were mostly light: leave out --inv"):
+        assert read(light, invert=True) != read(light)
 
 
 def test_classes_of_equal_probability_keep_their_order(tmp_path):

@@ -75,7 +75,10 @@ def test_a_folder_in_use_by_another_process_is_refused_until_that_process_is_gon
 
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    for name, reason in (("nowhere", "doesn't exist"), ("file", "file|no folder"), (".", r"has no config\.json")):
+    with RunFolder(tmp_path / "digits").start(CONFIG):
+        pass
+    for name, reason in (("nowhere", "doesn't exist; expected one of digits"), ("digit", "did you mean digits"),
+                         ("file", "file|no folder"), (".", r"has no config\.json")):
         with pytest.raises(ValueError, match=f"is not a run folder: it .*({reason})"):
             RunFolder(tmp_path / name).read_config()
 

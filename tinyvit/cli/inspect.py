@@ -37,8 +37,8 @@ class Inspect(ModelOptions):
     with the numbers behind the pictures of the image."""
 
     html: str | None = None
-    """Instead of pictures, write a page to this file that needs neither network nor server: patches, tokens, every
-    head, rollout, logits and gradients of some test images."""
+    """Instead of pictures, write a page to this file, by default RUN/inspect.html, that needs neither network nor
+    server: patches, tokens, every head, rollout, logits and gradients of some test images."""
     out: str | None = None
     """Folder for the pictures; by default RUN/inspect, or inspect-RUN for a model that comes with tinyvit."""
     image: str | None = None
@@ -158,7 +158,8 @@ class Inspect(ModelOptions):
         for name in ("out", "block", "head", "class_"):
             if getattr(self, name) is not None:
                 raise ValueError(f"--{name.strip('_')} is about pictures, but --html writes a page; leave one out")
-        path = file_to_write(self.html, "html", (".html", ".htm"))  # so that no file of weights is overwritten
+        # These endings, so that no file of weights is overwritten.
+        path = file_to_write(self.html or f"{self.run}/inspect.html", "html", (".html", ".htm"))
         require_classifier(trained)
         model, test = trained.model, load_for_evaluation(trained, self.data_dir).test
         first = self.number_in(test)

@@ -99,19 +99,21 @@ def computing(trained, options):
 
 
 def model_and_task(name, device="cpu", **fields):
-    """A model with new weights, of a registered name or of a run's shape, and the run's `Task`, if it is one.
+    """A model with new weights, of a registered name or the shape of a run's or a preset's, and the `Task` of these two.
 
-    fields   replace those of its configuration. Raises ValueError for a name that is neither, and for unknown fields
+    fields   replace those of its configuration. Raises ValueError for any other name, and for unknown fields
     """
     from tinyvit.models import build, create_model
+    from tinyvit.training.presets import PRESETS
     from tinyvit.training.run_folder import RunFolder, locate_run, stored_models
     from tinyvit.training.tasks import task_class
 
     if name in variants(name):
         return create_model(name, device=device, **fields), None
-    if not os.path.lexists(expand_path(name)):
-        look_up(variants(name) | stored_models(), name, "run folder or model")
-    config = RunFolder(locate_run(name)).read_config()
+    is_run = os.path.lexists(expand_path(name)) or os.path.dirname(name) or name in stored_models()
+    if not is_run:
+        look_up({**variants(), **PRESETS.data}, name, "run folder or model")
+    config = RunFolder(locate_run(name)).read_config() if is_run else PRESETS[name]
     lacking = [field for field in fields if not hasattr(config.model, field)]
     if lacking:
         raise ValueError(f"the architecture {config.architecture!r} has no {', '.join(lacking)}")

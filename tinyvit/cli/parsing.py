@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from argparse import ArgumentParser
+from os.path import isfile, join
 from typing import Annotated
 
 import tyro
@@ -16,8 +17,11 @@ Run = Annotated[Positional[str], arg(metavar="RUN")]
 
 def parse(config, rest, prog, default=None, help_of=None):
     """Options as a dataclass; tyro's boxed errors become one line, which refers to the help of `help_of`, by default of
-    `prog`. `--classes` without names is refused, as it would mean all classes."""
+    `prog`. `--classes` without names is refused, as it would mean all classes; `--html` without a file is empty."""
     messages = io.StringIO()
+    values = [*rest[1:], "-"]  # what follows each argument: its value, unless that is an option or RUN
+    is_alone = [value.startswith("-") or isfile(join(value, "config.json")) for value in values]
+    rest = [f"{text}=" if text == "--html" and alone else text for text, alone in zip(rest, is_alone)]
     try:
         asked = not {"-h", "--help"}.isdisjoint(rest)
         with contextlib.redirect_stderr(messages), contextlib.nullcontext() if asked else wide_terminal():
@@ -51,7 +55,11 @@ def one_line(box, prog):
     close = f"; did you mean {hint[1]}?" if hint else ""
     text = " ".join(text.strip().partition("\n\n")[0].split())
     # The message names the field itself.
-    text = re.sub(r"^Error parsing \w+: ", "", text)
+    text = re.sub(r"^Error parsing (\w+: )?", "", text)
+    for kind, expected in ("int", "a whole number"), ("float", "a number"):
+        begin = rf"(?i)(no type matching .*\b|invalid literal for |could not convert string to ){kind}\b"
+        text = re.sub(rf"{begin}.*?('.*')\]?\.?$", rf"expected {expected}, got \2", text)
+    text = re.sub(" into tuple type .*", "", text)
     text = re.sub("^Missing from .*?:", "missing (required)", text).removesuffix(" (required)")
     text = re.sub(r"\(required\) (\S+)( STR)?", r"\1:", text)
     if found := re.search(r"Expected one of \((.*)\)", text):  # those of an optional argument, in any order

@@ -17,11 +17,13 @@ class Predict(FileOptions):
     """Classes to name for each image, the likeliest first."""
     tta: bool = False
     """Average the probabilities over each image and its mirror image; not for letters and digits."""
+    invert: bool = False
+    """Take the negative of each image, such as of a pen on white paper if the training images were light on black."""
 
     def __call__(self):
         trained = self.load()
         require_classifier(trained)
         with computing(trained, self):
             found = predict(trained.model, trained.preprocessing, self.images, top=self.top, tta=self.tta,
-                            threads=self.threads)  # fmt: skip
+                            invert=self.invert, threads=self.threads)  # fmt: skip
             return self.show_shares(found, "top", "class")

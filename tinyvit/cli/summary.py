@@ -10,12 +10,12 @@ from tinyvit.cli.model_options import model_and_task
 
 @dataclass(frozen=True)
 class Summary:
-    """A model by its name, or the model of a run, layer by layer; without one, a line for each model that has a name.
-    Multiply-adds count the matrix products of a forward; activations are what its backward needs, in float32."""
+    """A model by its name, or that of a run or a preset, layer by layer; without one, a line for each model that has a
+    name. Multiply-adds count the matrix products of a forward; activations are what its backward needs, in float32."""
 
     model: Annotated[Positional[str], arg(metavar="[MODEL]")] = "*"
-    """The name of a model, or a run folder, or the name of a run that comes with tinyvit, such as cifar10-cpu; or a
-    pattern such as "swin*", whose models are listed."""
+    """The name of a model or a preset, or a run folder, or the name of a run that comes with tinyvit, such as
+    cifar10-cpu; or a pattern such as "swin*", whose models are listed."""
     batch_size: int = 1
     """Images in a batch."""
     img_size: int | None = None

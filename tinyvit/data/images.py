@@ -21,6 +21,7 @@ FORMATS = (
 ANIMATIONS = ("AVIF", "GIF", "PNG", "WEBP")  # those of which a file may be a video; an MPO's pictures are no frames
 RESAMPLE = get_args(Resample)
 MAX_THREADS = 8
+MAX_TINT = 48  # of 255 between red, green and blue, up to which a picture is grey: yellowed paper, for instance
 
 
 def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=False):
@@ -147,7 +148,12 @@ def fit_image(image, channels, size, resample, crop):
     """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
     require(channels in (1, 3), "images are read with 1 channel (grey) or 3 (colour)", channels)
     size = height_width(size)
-    image = flat(upright(image), "L" if channels == 1 else "RGB")
+    image = flat(upright(image))
+    if channels == 1:
+        small = image.resize((16, 16), RESAMPLE.index("box"))  # in which noise is averaged out, and a pen isn't
+        if np.ptp(np.asarray(small), -1).max() > MAX_TINT:
+            warnings.warn("an image has colours, and the model reads grey: they are thrown away", stacklevel=2)
+        image = image.convert("L")  # CMYK, LAB and the like become grey only by way of RGB
     image = resize_image(image, size, resample, crop)
     return np.ascontiguousarray(np.asarray(image).reshape(*size, channels).transpose(2, 0, 1))
 
@@ -179,8 +185,8 @@ def shown_box(image_size, size, crop):
     return left, top, min(width, width / 2 + half_width), min(height, height / 2 + half_height)
 
 
-def flat(image, mode):
-    """An image of any mode in `mode` (L or RGB), laid on white where it is transparent."""
+def flat(image):
+    """An image of any mode in RGB, laid on white where it is transparent."""
     from PIL import Image
 
     if image.mode.partition(";")[0] in ("I", "F"):
@@ -188,7 +194,7 @@ def flat(image, mode):
     elif image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB").convert(mode)  # CMYK, LAB and the like become grey only by way of RGB
+    return image.convert("RGB")
 
 
 def eight_bits(values):

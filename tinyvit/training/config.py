@@ -114,7 +114,8 @@ class RunOptions:
     """The options common to `tinyvit train` and `tinyvit finetune`."""
 
     out: str | None = None
-    """Folder for the run; by default in runs/, with a number after its name if that is taken."""
+    """Folder for the run, by default in runs/, with a number after its name if that is taken. tinyvit train --resume
+    FOLDER goes on with a run that was stopped."""
     seed: Count = 0
     """Seed for everything random: weights, chosen images, order, augmentation, dropout."""
     epochs: PositiveInt = 10

@@ -102,9 +102,13 @@ class Display:
                 self.bar.close()
         if "interrupted" in summary:
             rows = [("stopped", f"after {summary['epochs']} epochs and {summary['steps']} steps, weights saved")]
+            commands = [("go on with", f"tinyvit train --resume {path}")]
         else:
             rows = [(name.replace("_", " "), task.format_score(name, summary[name])) for name in task.scores]
             rows += [("epochs", f"{summary['epochs']}")]
+            commands = [("evaluate with", f"tinyvit evaluate {path}")]
+            if task.classifies and summary.get("architecture") == "vit":
+                commands += [("look inside with", f"tinyvit inspect {path} --html")]
         if summary["skipped_steps"]:
             rows += [("skipped steps", f"{summary['skipped_steps']}, whose loss or gradient was NaN or infinite")]
         rows += [
@@ -112,9 +116,7 @@ class Display:
             ("waiting for data", f"{100 * summary['data_wait']:.1f} %"),
             ("parameters", f"{summary['parameters']:,}"),
             ("run folder", str(path)),
-            ("go on with", f"tinyvit train --resume {path}")
-            if "interrupted" in summary
-            else ("evaluate with", f"tinyvit evaluate {path}"),
+            *commands,
         ]
         self.print("\n" + table(rows))
 

@@ -70,6 +70,7 @@ def resume(path, display=None, **changes):
             if summary is not None:
                 if summary.get("config") not in (None, ranks.first(folder.digest)):
                     raise ValueError(f"{path} is finished, and its config.json isn't what was trained; start a new run")
+                display.print(f"{folder.path} is finished: there was nothing left to do")
                 display.finish(summary, folder.path, task)
                 return summary
             checkpoint = ranks.first(folder.checkpoints.newest, display.warn)

@@ -1,5 +1,6 @@
 """Predictions for image files."""
 
+import warnings
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,15 +27,17 @@ class FileResult(NamedTuple):
     error: str | None = None
 
 
-def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
+def predict(model, preprocessing, paths, *, top=5, tta=False, invert=False, threads=None):
     """A `FileResult` for each image file, in order, with its likeliest classes as (name, probability), the likeliest
     first; one for each file that can't be read, too.
 
     paths   files and folders; of folders, their `image_files`
     top     classes for each image, at most
     tta     averages over the image and its mirror image, as `classify` does
+    invert  takes the negative of each image, black for white
 
-    Raises ValueError if `top` is below 1 or if the model's output is NaN or infinite.
+    Warns of images that are mostly light where the training images were mostly dark, or the reverse. Raises ValueError
+    if `top` is below 1 or if the model's output is NaN or infinite.
     """
     if top < 1:
         raise ValueError(f"expected to name at least 1 class of each image, got top {top}")
@@ -45,14 +48,15 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, threads=None):
         for order, p in zip(likeliest(logits, top), np.exp(log_softmax(logits.astype("float64")))):
             yield [(preprocessing.classes[k], float(p[k])) for k in order]
 
-    return of_files(named, model, preprocessing, paths, threads)
+    return of_files(named, model, preprocessing, paths, threads, invert)
 
 
-def of_files(function, model, preprocessing, paths, threads=None):
+def of_files(function, model, preprocessing, paths, threads=None, invert=None):
     """A `FileResult` of each image file of `paths`, in order; one with an error for a file that can't be read, and for
     a folder without images.
 
     function(images, paths) has a result for each prepared image of a batch, as many at a time as the model takes.
+    `invert` is as for `predict`; None, for callers without it, warns of nothing.
     """
     thread_count(threads)  # refused here if it is none
     files, count = iter(expand(paths, preprocessing.frames is not None)), evaluation_batch(model, MAX_BATCH_IMAGES)
@@ -62,11 +66,28 @@ def of_files(function, model, preprocessing, paths, threads=None):
         good = [(path, image) for path, image in batch if not isinstance(image, Exception)]
         if good:
             names, images = zip(*good)
-            images = to_device(preprocessing(np.stack(images), model.dtype.name), model.device)
+            images = np.stack(images)
+            if invert is not None:
+                images = 255 - images if invert else images
+                warn_if_inverted(images, np.mean(preprocessing.mean), invert)
+            images = to_device(preprocessing(images, model.dtype.name), model.device)
             results = iter(function(images, names))
         for path, image in batch:
             failed = isinstance(image, Exception)
             yield FileResult(path, None, str(image)) if failed else FileResult(path, next(results))
+
+
+def warn_if_inverted(images, mean, invert):
+    """Warn if one of the images, uint8 (B, …), is mostly light and the training images were mostly dark, or vice versa.
+
+    mean   the mean of the training images' pixels, from 0 to 1
+    """
+    levels = images.reshape(len(images), -1).mean(1) / 255
+    is_light, is_dark = mean < 0.4 and levels.max() > 0.6, mean > 0.6 and levels.min() < 0.4
+    if is_light or is_dark:
+        own, other = ("light", "dark") if is_light else ("dark", "light")
+        advice = "leave out --invert" if invert else "try --invert, which takes the negative"
+        warnings.warn(f"an image is mostly {own}, and the training images were mostly {other}: {advice}", stacklevel=2)
 
 
 def expand(paths, videos=False):
