@@ -3,7 +3,8 @@
     python notebooks/figures/explorer.py
 
 A digit is drawn, and attention and probabilities follow; a head is switched off; the gradient is followed back to the
-pixels. The page is that of `tinyvit inspect notebooks/checkpoint --html FILE`. Needs the extra `browser` and Chromium.
+pixels. The page is that of the README's first command, `tinyvit train digits`, which is run for it. Needs the extra
+`browser` and Chromium.
 """
 
 import io
@@ -94,12 +95,12 @@ def play(film, page):
 
 def main():
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        file = Path(folder) / "explorer.html"
-        inspect = [sys.executable, "-m", "tinyvit", "inspect", FOLDER.parent / "checkpoint"]
-        subprocess.run([*inspect, "--html", file, "--image", "241"], check=True)
+        run, tinyvit = Path(folder) / "digits", [sys.executable, "-m", "tinyvit"]
+        subprocess.run([*tinyvit, "train", "digits", "--out", run], check=True)
+        subprocess.run([*tinyvit, "inspect", run, "--html", "--image", "241"], check=True)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_context(viewport=SCREEN, color_scheme="light", reduced_motion="reduce").new_page()
-        page.goto(file.as_uri())
+        page.goto((run / "inspect.html").as_uri())
         page.locator("#guesses .number").first.wait_for()
         film = Film(page)
         play(film, page)
