@@ -17,10 +17,10 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_269,
     "tests": 27_797,
-    "tinyvit": 26_771,
+    "tinyvit": 26_772,
     "tinyvit/*": 1_281,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_235,
+    "tinyvit/cli": 1_236,
     "tinyvit/data": 1_421,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_168,

@@ -65,12 +65,16 @@ class Inspect(ModelOptions):
                              "evaluate, predict, features, knn, probe-linear and summary work with it")  # fmt: skip
         (self.draw_pictures if self.html is None else self.make_page)(trained)
 
+    def default_place(self, trained):
+        """Where pictures go and, with .html added, the page: into RUN; of a model that comes with tinyvit, and may lie
+        where nobody can write, into the working directory."""
+        run = expand_path(self.run)
+        return run / "inspect" if run == trained.folder.path else f"inspect-{run}"
+
     def draw_pictures(self, trained):
         """Write the pictures, and print the main numbers and the files."""
         self.check(trained)
-        run = expand_path(self.run)
-        default = run / "inspect" if run == trained.folder.path else f"inspect-{run}"
-        folder = expand_path(default if self.out is None else self.out)
+        folder = expand_path(self.default_place(trained) if self.out is None else self.out)
         check_folder(folder)
         inspection = Inspection(trained.model, trained.preprocessing.classes, trained.why_no_classes)
         with computing(trained, self):
@@ -159,7 +163,7 @@ class Inspect(ModelOptions):
             if getattr(self, name) is not None:
                 raise ValueError(f"--{name.strip('_')} is about pictures, but --html writes a page; leave one out")
         # These endings, so that no file of weights is overwritten.
-        path = file_to_write(self.html or f"{self.run}/inspect.html", "html", (".html", ".htm"))
+        path = file_to_write(self.html or f"{self.default_place(trained)}.html", "html", (".html", ".htm"))
         require_classifier(trained)
         model, test = trained.model, load_for_evaluation(trained, self.data_dir).test
         first = self.number_in(test)

@@ -99,7 +99,8 @@ def computing(trained, options):
 
 
 def model_and_task(name, device="cpu", **fields):
-    """A model with new weights, of a registered name or the shape of a run's or a preset's, and the `Task` of these two.
+    """A model with new weights, of a registered name or of the shape of a run's or a preset's, and the `Task` of the
+    last two.
 
     fields   replace those of its configuration. Raises ValueError for any other name, and for unknown fields
     """
