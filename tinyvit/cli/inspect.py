@@ -66,8 +66,8 @@ class Inspect(ModelOptions):
         (self.draw_pictures if self.html is None else self.make_page)(trained)
 
     def default_place(self, trained):
-        """Where pictures go and, with .html added, the page: into RUN; of a model that comes with tinyvit, and may lie
-        where nobody can write, into the working directory."""
+        """The place of the pictures and, with .html added, of the page: in RUN; in the working directory for a model of
+        tinyvit's own, which may lie where nobody can write."""
         run = expand_path(self.run)
         return run / "inspect" if run == trained.folder.path else f"inspect-{run}"
 
