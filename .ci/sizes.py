@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_269,
-    "tests": 27_797,
+    "tests": 27_798,
     "tinyvit": 26_772,
     "tinyvit/*": 1_281,
     "tinyvit/bench": 929,

@@ -53,8 +53,8 @@ def test_given_classes_need_not_be_those_of_the_run():
 
 
 def test_another_data_set_is_used_with_all_its_classes(pictures):
-    split = load_prepared_data(trained(classes=("3", "1")), "folder", pictures)
-    assert_same(split, folder(pictures, 8, 1))
+    split = load_prepared_data(trained(channels=3, classes=("3", "1")), "folder", pictures)
+    assert_same(split, folder(pictures, 8, 3), (0.4,) * 3, (0.3,) * 3)
 
 
 def test_images_of_another_size_are_resized_as_those_of_the_run():
@@ -85,4 +85,5 @@ def test_a_run_without_a_data_folder_requires_a_data_set_or_a_folder(pictures):
     with pytest.raises(ValueError, match="needs --data-dir"):
         load_prepared_data(trained(dataset="folder"))
     assert load_prepared_data(trained(dataset="folder"), "digits").test.classes == tuple("0123456789")
-    assert load_prepared_data(trained(dataset="folder"), data_dir=pictures).test.classes == ("more noise", "noise")
+    split = load_prepared_data(trained(channels=3, dataset="folder"), data_dir=pictures)
+    assert split.test.classes == ("more noise", "noise")
