@@ -12,7 +12,7 @@ from tinyvit import dispatch, levels
 from tinyvit.training import threads
 
 TINY = ["--epochs", "1", "--batch-size", "256", "--model.depth", "1", "--model.embed-dim", "16"]
-COMMANDS = ("train digits", "train --resume {run}", "evaluate {run}", "predict {run} {run}/curves.png")
+COMMANDS = ("train digits", "train --resume {run}", "evaluate {run}", "predict {run} {run}/curves.png --invert")
 NO_GPU = "on the CPU, no GPU: CuPy isn't installed (pip install 'tinyvit[cuda12]', or cuda13)"
 
 
@@ -46,7 +46,7 @@ def test_a_requested_gpu_that_is_missing_is_refused_and_auto_says_once_why_it_us
 def test_nothing_is_said_where_the_cpu_was_requested(says_all, without_cupy, run):
     status, out, err = says_all("evaluate", run, "--device", "cpu", "--json")
     assert (status, err, json.loads(out)["device"]) == (0, "", "cpu")
-    assert says_all("predict", run, run / "curves.png", "--device", "cpu")[2] == ""
+    assert says_all("predict", run, run / "curves.png", "--invert", "--device", "cpu")[2] == ""
 
 
 @pytest.mark.parametrize("command", ["predict {run} gone.png", "inspect {run} --images 1 --out /proc/none"])
@@ -134,7 +134,7 @@ def test_of_more_threads_than_cores_as_many_run_at_once_as_there_are_cores(tinyv
     monkeypatch.setenv("TINYVIT_THREADS", "many" if options else "3")
     status, out, err = tinyvit("train", "digits", *TINY, *options)
     assert (status, err) == (0, "") and "with up to 2 threads" in out
-    for command in (["evaluate", run], ["predict", run, run / "curves.png"]):
+    for command in (["evaluate", run], ["predict", run, run / "curves.png", "--invert"]):
         status, _, err = tinyvit(*command, *options)
         assert (status, err) == (0, "")
     if options:

@@ -152,4 +152,4 @@ def test_without_a_terminal_there_is_a_line_per_epoch_and_a_table_at_the_end(tmp
     assert [accuracy in line for line in out.splitlines() if line.startswith("      1 ")] == [True]
     assert f"test accuracy      {accuracy}" in out
     assert f"waiting for data   {100 * summary['data_wait']:.1f} %" in out
-    assert out.rstrip().endswith(f"tinyvit evaluate {tmp_path / 'run'}")
+    assert out.rstrip().endswith(f"tinyvit inspect {tmp_path / 'run'} --html")
