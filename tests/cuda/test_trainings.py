@@ -51,7 +51,7 @@ def test_a_training_takes_the_steps_of_one_on_the_cpu_and_never_waits(cupy, fold
 
 
 @pytest.mark.parametrize("command", [
-    "evaluate {run} --tta", "predict {run} {run}/curves.png", "inspect {run} --images 2 --out {out}",
+    "evaluate {run} --tta", "predict {run} {run}/curves.png --invert", "inspect {run} --images 2 --out {out}",
     "inspect {run} --images 2 --html {out}.html", "knn {run} --layer all --images 100",
     "features {run} {run}/curves.png --out {out}.npy", "sample {run}/../diffusion --count 2 --steps 3 --out {out}.npy",
 ])  # fmt: skip
