@@ -15,8 +15,8 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_269,
-    "tests": 27_798,
+    "notebooks": 6_277,
+    "tests": 27_808,
     "tinyvit": 26_772,
     "tinyvit/*": 1_281,
     "tinyvit/bench": 929,

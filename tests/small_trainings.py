@@ -5,17 +5,17 @@ from dataclasses import replace
 import tiny_task  # noqa: F401
 
 from tinyvit.models import FactorisedViViTConfig
-from tinyvit.training import PRESETS
+from tinyvit.training import PRESETS, OptimConfig
 from tinyvit.training.config import switch
 
 
 def base(**changes):
     """A small ViT on the digits in float64, with everything random that there is, and 64 steps on 85 images."""
     preset = PRESETS["digits"]
-    model = replace(preset.model, embed_dim=16, depth=2, num_heads=2, drop_rate=0.1, drop_path_rate=0.1,
-                    dynamic_img_size=True)  # fmt: skip
+    model = replace(preset.model, patch_size=4, embed_dim=16, depth=2, num_heads=2, drop_rate=0.1, drop_path_rate=0.1,
+                    positions="learned", dynamic_img_size=True)  # fmt: skip
     config = replace(preset, model=model, batch_size=85, epochs=4, device="cpu", threads=1, precision="float64")
-    config = replace(config, optim=replace(config.optim, clip_norm=0.5))
+    config = replace(config, optim=OptimConfig(lr=3e-3, warmup=0.1, label_smoothing=0.1, clip_norm=0.5))
     optim = {name[6:]: changes.pop(name) for name in list(changes) if name.startswith("optim_")}
     return replace(config, optim=replace(config.optim, **optim), **changes)
 

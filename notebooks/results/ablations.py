@@ -21,7 +21,7 @@ from tinyvit import ViT, ViTConfig
 from tinyvit.bench.machine import processor
 from tinyvit.models import register
 from tinyvit.nn.block import Block, BlockCache
-from tinyvit.training import preset, train
+from tinyvit.training import OptimConfig, preset, train
 from tinyvit.training.display import Display
 
 FILE = Path(__file__).with_suffix(".json")
@@ -76,7 +76,13 @@ class SilentDisplay(Display):
     def finish(self, summary, path, task): ...
 
 
-DIGITS = replace(preset("digits"), epochs=EPOCHS, evaluate_every=EPOCHS, threads=1, device="cpu")
+# An earlier recipe of the digits: four patches of 4×4, AdamW.
+PRESET = preset("digits")
+DIGITS = replace(
+    PRESET, epochs=EPOCHS, evaluate_every=EPOCHS, threads=1, device="cpu",
+    model=replace(PRESET.model, patch_size=4, embed_dim=64, positions="learned", drop_rate=0.1, drop_path_rate=0.2),
+    optim=OptimConfig(lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+)  # fmt: skip
 
 
 def shaped(**fields):

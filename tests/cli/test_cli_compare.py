@@ -12,14 +12,14 @@ TINY = ["--model.depth", "1", "--model.embed-dim", "16"]
 def test_settings_that_differ_results_and_curves_are_those_of_the_runs(as_json, succeeds, trained, run, tmp_path):
     other = trained("digits", *TINY, "--seed", "1", "--optim.lr", "0.01")
     found = as_json("compare", run, other)["runs"]
-    assert [one["settings"] for one in found] == [{"seed": 0, "optim.lr": 0.003}, {"seed": 1, "optim.lr": 0.01}]
+    assert [one["settings"] for one in found] == [{"seed": 0, "optim.lr": 0.03}, {"seed": 1, "optim.lr": 0.01}]
     for path, one in zip((run, other), found):
         row = json.loads((path / "metrics.jsonl").read_text())
         assert one.items() >= {name: row[name] for name in row if name.startswith(("epoch", "sec", "tr", "te"))}.items()
     with Image.open(tmp_path / "compare.png") as picture:
         assert picture.size == (1080, 864)  # loss and accuracy, over epochs and over minutes
     out, accuracies = succeeds("compare", run, other), [f"{100 * one['test_accuracy']:.2f} %" for one in found]
-    assert ["optim.lr", "0.003", "0.01"] in (cells := [re.split("  +", line.strip()) for line in out.splitlines()])
+    assert ["optim.lr", "0.03", "0.01"] in (cells := [re.split("  +", line.strip()) for line in out.splitlines()])
     assert ["test accuracy", *accuracies] in cells
 
 

@@ -63,7 +63,7 @@ def test_the_numbers_are_those_of_the_probe(numbers, run):
     rollout = probe.over_patches(probe.attention_rollout(trace.attention), trace.grid, "avg")[0]
     np.testing.assert_allclose(found["rollout"], rollout, rtol=1e-5)
     trace = probe.trace(model, test.normalise(test.images[[0, 179, 359]]))
-    distance = probe.mean_attention_distance(trace.attention, trace.grid, 4).mean(1)
+    distance = probe.mean_attention_distance(trace.attention, trace.grid, 2).mean(1)
     np.testing.assert_allclose(found["attention_distance"], distance, rtol=1e-5)
     wrong = probe.most_wrong(logits_of(model, test), test.labels)
     assert [entry["image"] for entry in found["most_wrong"]] == wrong.rows.tolist()

@@ -60,7 +60,7 @@ def test_what_does_not_fit_the_model_is_refused(refused, moving, run, clips, com
 @pytest.mark.parametrize("architecture", ["vivit", "factorised_vivit"])
 def test_a_model_of_videos_starts_from_a_run_on_images(succeeds, refused, trained, architecture):
     shape = [*SMALL, "--model.num-heads", "2"]
-    source = trained("digits", *shape)
+    source = trained("digits", *shape, "--model.patch-size", "4", "--model.positions", "learned")
     first = ["train", "moving-digits", "--architecture", architecture, "--model.patch-size", "4", "--model.mlp-ratio",
              "2.0", "--images", "64", "--epochs", "1", "--init.run", source, *shape]  # fmt: skip
     succeeds(*first, "--out", "videos", "--freeze", "1", "--init.inflate", "average")

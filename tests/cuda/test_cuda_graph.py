@@ -24,7 +24,8 @@ VIT = ViTConfig(img_size=8, patch_size=4, num_classes=4, embed_dim=32, depth=2, 
 FUSED = replace(VIT, attn_drop_rate=0.0, drop_rate=0.0)
 CONVNET = ResNetConfig(img_size=8, num_classes=4, depths=(1, 1), width=8)
 DIGITS = PRESETS["digits"]
-TINY = replace(DIGITS, model=replace(DIGITS.model, embed_dim=16, depth=1, drop_path_rate=0.2), epochs=1, device="cuda")
+TINY = replace(DIGITS, model=replace(FUSED, in_chans=1, num_classes=10, embed_dim=16, depth=1, drop_rate=0.1),
+               epochs=1, device="cuda", optim=replace(DIGITS.optim, name="adamw", lr=3e-3))  # fmt: skip
 STEPS = 5
 
 
@@ -144,8 +145,8 @@ def few_steps(config):
 
 DIT = PRESETS["dit-digits"]
 TRAININGS = {
-    "classification": replace(TINY, optim=replace(DIGITS.optim, ema=0.9)),
-    "some patches": replace(TINY, optim=replace(DIGITS.optim, keep_patches=0.5, keep_until=0.5)),
+    "classification": replace(TINY, optim=replace(TINY.optim, ema=0.9)),
+    "some patches": replace(TINY, optim=replace(TINY.optim, keep_patches=0.5, keep_until=0.5)),
     "mae": switch(TINY, task="mae"),
     "diffusion": replace(DIT, model=replace(DIT.model, embed_dim=16, depth=1), epochs=1, device="cuda"),
     "swin": replace(TINY, architecture="swin", model=SwinConfig(

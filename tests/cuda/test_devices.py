@@ -101,8 +101,8 @@ def test_a_model_its_optimizer_and_its_average_move_there_and_back_bit_for_bit(s
 # -- trainings --------------------------------------------------------------------------------------------------------
 
 CONFIG = replace(
-    PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=16, depth=1, drop_rate=0.1), epochs=1,
-    batch_size=512, threads=1, precision="float32", save_minutes=0.0, augment=Augmentation(crop=1, mixup=0.2),
+    PRESETS["digits"], model=replace(PRESETS["digits"].model, patch_size=4, embed_dim=16, depth=1, drop_rate=0.1),
+    epochs=1, batch_size=512, threads=1, precision="float32", save_minutes=0.0, augment=Augmentation(crop=1, mixup=0.2),
     optim=OptimConfig(lr=5e-3, ema=0.9, label_smoothing=0.1),
 )  # fmt: skip
 

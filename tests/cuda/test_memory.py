@@ -132,7 +132,8 @@ def test_arrays_that_nobody_can_reach_any_more_do_not_hide_what_a_step_takes():
 def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):
     with_room(monkeypatch, 1_000_000)
     with pytest.raises(SystemExit) as end:
-        cli.main(f"train digits --batch-size 1024 --device cuda --out {tmp_path / 'run'}".split())
+        cli.main(f"train digits --batch-size 1024 --model.patch-size 4 --model.embed-dim 64 --model.positions learned "
+                 f"--optim.name adamw --device cuda --out {tmp_path / 'run'}".split())  # fmt: skip
     (line,) = capsys.readouterr().err.splitlines()
     assert end.value.code == 2 and line.startswith("tinyvit: error: too little memory: a step on 1024 images needs ")
     assert not (tmp_path / "run").exists()

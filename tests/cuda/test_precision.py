@@ -14,7 +14,7 @@ from tinyvit import Context, Key, ViT, ViTConfig, backend, nn, optim
 from tinyvit.arrays import array_module
 from tinyvit.nn.precision import GPU_ONLY, MASTER, PRECISIONS
 from tinyvit.optim import loss_scale
-from tinyvit.training import PRESETS, classification, resume, train, train_step
+from tinyvit.training import PRESETS, OptimConfig, classification, resume, train, train_step
 from tinyvit.training.divergence import Diverged, Faults
 from tinyvit.training.tasks.classification import Classification
 from tinyvit.training.trained import load_trained
@@ -24,8 +24,8 @@ LOW = ("bfloat16", "float16")
 DRAW = np.random.default_rng(0)
 IMAGES, LABELS = DRAW.standard_normal((6, 1, 8, 8), "float32"), DRAW.integers(0, 3, 6)
 TINY = replace(
-    PRESETS["digits"], model=replace(PRESETS["digits"].model, embed_dim=16, depth=1), epochs=1, batch_size=512,
-    device="cuda", save_minutes=0.0,
+    PRESETS["digits"], model=replace(SHAPE, num_classes=10, num_heads=4, drop_rate=0.1, drop_path_rate=0.2), epochs=1,
+    batch_size=512, device="cuda", save_minutes=0.0, optim=OptimConfig(lr=3e-3, warmup=0.1, label_smoothing=0.1),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from tinyvit.training.seeds import resume_seeds, train_seeds
 pytestmark = pytest.mark.end_to_end
 
 TINY = ["--epochs", "40", "--model.depth", "1", "--model.embed-dim", "16", "--batch-size", "256", "--device", "cpu",
-        "--threads", "1", "--save-minutes", "0.001"]  # fmt: skip
+        "--threads", "1", "--save-minutes", "0.001", "--model.patch-size", "4"]  # fmt: skip
 
 
 def weights(run):
@@ -25,7 +25,7 @@ def weights(run):
 @pytest.fixture(scope="module")
 def config():
     digits = preset("digits")
-    model = replace(digits.model, depth=1, embed_dim=16)
+    model = replace(digits.model, depth=1, embed_dim=16, patch_size=4)
     return replace(digits, model=model, epochs=40, batch_size=256, device="cpu", threads=1)
 
 

@@ -116,23 +116,24 @@ def comparison_text(own, package):
 
 def config_for(data, epochs, seed, data_dir, images=None):
     """The preset of a data set, with a model as the exercise `vit` has it: class token, learned positions, no dropout.
+    Its patches are larger than the preset's, since plain NumPy takes longer.
 
     One thread, since a learner's functions may keep notes of their own between calls.
     """
     from tinyvit.training.config import InitConfig
     from tinyvit.training.presets import preset
 
-    presets = {"digits": ("digits", 40, 10), "cifar10": ("cifar10-cpu", 11, 1)}
+    presets = {"digits": ("digits", 40, 10, 4), "cifar10": ("cifar10-cpu", 11, 1, 8)}
     if data not in presets:
         raise ValueError(f"train: expected the data 'digits' or 'cifar10', got {data!r}")
-    name, usual, every = presets[data]
+    name, usual, every, patch = presets[data]
     config = preset(name)
     model = replace(
-        config.model, global_pool="token", positions="learned", dynamic_img_size=False, drop_rate=0.0,
-        drop_path_rate=0.0,
+        config.model, patch_size=patch, global_pool="token", positions="learned", dynamic_img_size=False,
+        drop_rate=0.0, drop_path_rate=0.0,
     )  # fmt: skip
     if data == "cifar10":  # the preset's model takes plain NumPy hours
-        model = replace(model, patch_size=8, embed_dim=64, depth=4)
+        model = replace(model, embed_dim=64, depth=4)
     return replace(
         config, model=model, optim=replace(config.optim, small_sizes=(), small_until=()), init=InitConfig(),
         device="cpu", threads=1, epochs=usual if epochs is None else epochs, evaluate_every=every, seed=seed,

@@ -13,12 +13,12 @@ def tree(node):
 
     Equal neighbours fold into one line:
 
-        ViT  102,666 parameters, float32 on cpu
-          embed: Embed  cls_token (1, 1, 64)
-            positions: LearnedPositions  pos_embed (1, 5, 64), method=bilinear
+        ViT  57,754 parameters, float32 on cpu
+          embed: Embed  cls_token (1, 1, 48)
+            positions: FixedPositions  pos_embed (1, 17, 48), method=bilinear, prefix=1
           …
-            blocks.0 to blocks.2: Block  3 × 33,472 parameters
-              norm1: LayerNorm  weight (64,), bias (64,)
+            blocks.0 to blocks.2: Block  3 × 18,960 parameters
+              norm1: LayerNorm  weight (48,), bias (48,)
     """
     first = f"{type(node).__name__}{own(node)}"
     return "\n".join([f"{first}  {size(node)}" if is_module(node) else first, *lines_below(node)])

@@ -58,17 +58,18 @@ class Presets(UserDict):
 
 
 PRESETS = Presets({
-    # Four patches of 4×4, so that a step takes milliseconds; with so few images, regularisation decides: dropout,
-    # stochastic depth, shifts by a pixel. 98.56 % (mean of seeds 0 to 4, from 98.06 to 98.89).
+    # 16 patches of 2×2, so that there is something to see in maps of attention. With Muon, with sines and cosines,
+    # which are positions from the first step on, and with the patches' mean they learn as much as four of 4×4 do.
+    # Dropout and stochastic depth only cost epochs. 98.89 % (mean of seeds 0 to 4, from 98.61 to 99.44).
     "digits": dict(
         dataset="digits",
         model=dict(
-            img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=64, depth=3, num_heads=4, mlp_ratio=2.0,
-            global_pool="avg", drop_rate=0.1, drop_path_rate=0.2,
+            img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=48, depth=3, num_heads=4, mlp_ratio=2.0,
+            global_pool="avg", positions="sincos_2d",
         ),
-        epochs=100,
+        epochs=60,
         batch_size=64,
-        optim=dict(lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        optim=dict(name="muon", lr=0.03, adam_lr=0.01, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
         augment=dict(crop=1),
     ),
     # Tubelets of 2×4×4 pixels, 4 in time and 16 in a frame, each of which sees a step of the motion. 99.83 %, in less

@@ -26,7 +26,7 @@ def inputs(random, B, C, side, P, depth, H, d, M, K):
 
 def as_trained(random):
     """Images and weights of the size that `exercises.train` trains on the digits."""
-    images, parameters, *rest = inputs(random, 2, 1, 8, 4, 3, 4, 16, 128, 10)
+    images, parameters, *rest = inputs(random, 2, 1, 8, 4, 3, 4, 12, 96, 10)
     return images, {name: array * (0.3 if array.ndim > 1 else 1) for name, array in parameters.items()}, *rest
 
 
