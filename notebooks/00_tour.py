@@ -20,7 +20,6 @@ from tinyvit.arrays import array_module
 from tinyvit.functional.sums import as_rows
 from tinyvit.optim import AdamW
 from tinyvit.training import train_step
-from tinyvit.training.trained import load_data, load_trained
 
 plt.rcParams.update({"figure.dpi": 144, "figure.constrained_layout.use": True, "image.cmap": "gray"})
 np.set_printoptions(precision=3, suppress=True)
@@ -30,17 +29,16 @@ np.set_printoptions(precision=3, suppress=True)
 #
 # ![A Vision Transformer with the shapes of its arrays](figures/architecture.svg)
 #
-# 1 makes tokens of images (notebook 01), 2 lets them exchange what they hold (02 to 04), 3 reads the answer from the
-# class token (05). The shapes are of the result of each box.
+# 1 makes tokens of images (notebook 01), 2 lets them exchange what they hold (02 to 04), 3 reads the answer from one of
+# them, the class token, or from the mean of the patches (05). The shapes are of the result of each box.
 #
 # ## A trained model reads digits
 #
-# The model is stored beside this notebook; `checkpoint/README.md` has the command that trained it. It reads
-# handwritten digits of 8×8 pixels in 16 patches of 2×2, and it has never seen the ones below.
+# `tinyvit train digits` makes such a model in less than a minute, and one comes with tinyvit by the name `digits`. It
+# reads handwritten digits of 8×8 pixels in 16 patches of 2×2, and it has never seen the ones below.
 
 # %%
-trained = load_trained("checkpoint", device="cpu")
-model, unseen = trained.model, load_data(trained).test
+model, unseen = tinyvit.load("digits", device="cpu"), tinyvit.data.load("digits").test
 images = unseen.normalise(unseen.images)                                # (360, 1, 8, 8)
 pixels = unseen.images / unseen.scale                                   # the same, from 0 to 1
 probabilities = model.predict(images)                                   # (360, 10)
@@ -62,9 +60,10 @@ assert accuracy > 0.95
 # %% [markdown]
 # ## Where it looks
 #
-# In each of its three blocks, four *heads* decide for each token from which others it takes something. One token
-# stands for no patch but for the whole image; from it the answer is read. Here is what this token takes from each
-# patch: one row per block, one column per head, bright where it takes much.
+# In each of its three blocks, four *heads* decide for each token from which others it takes something. Here is what the
+# framed patch takes from each patch: one row per block, one column per head, bright where it takes much. So it goes for
+# each of the 16, and in the end the answer is read from the mean of all. (A 17th token, the class token, stands for no
+# patch. Many models read the answer from it; this one doesn't.)
 
 # %%
 seen = probe.trace(model, images[:64], classes=unseen.labels[:64])      # every value and gradient, by name
@@ -72,11 +71,14 @@ L, B, H, N, _ = seen.attention.shape
 assert (L, H, N) == (3, 4, 1 + 16)
 np.testing.assert_allclose(seen.attention.sum(-1), 1, atol=1e-5)        # what a token takes adds up to 1
 
-maps = probe.over_patches(seen.attention, seen.grid)                  # (L, B, H, 4, 4)
+framed = 6                                                              # of the patches 0 to 15, row by row
+maps = probe.over_patches(seen.attention, seen.grid, 1 + framed)        # (L, B, H, 4, 4)
 shown = int(np.flatnonzero(unseen.labels[:64] == 3)[0])
 figure, axes = plt.subplots(3, 5, figsize=(6, 3.7))
 for block in range(3):
     axes[block, 0].imshow(pixels[shown, 0])
+    corner = 2 * (framed % 4) - 0.5, 2 * (framed // 4) - 0.5
+    axes[block, 0].add_patch(plt.Rectangle(corner, 2, 2, fill=False, edgecolor="tab:orange", linewidth=2))
     for head in range(4):
         axes[block, 1 + head].imshow(maps[block, shown, head], cmap="inferno", vmin=0, vmax=maps[:, shown].max())
         axes[block, 1 + head].set_title(f"block {block}, head {head}", fontsize=8)
@@ -86,25 +88,26 @@ plt.show()
 
 # %% [markdown]
 # And backwards: which patches speak for the digit that was written? That is a question about gradients, those of the
-# digit's own score with respect to the attention (notebook 08 derives it).
+# digit's own score with respect to the attention (notebook 08 derives it). Shown is what each patch brings to the mean
+# of all, beyond what it brings to its own token:
 
 # %%
-relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients)
+relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients) - np.eye(N)
 chosen = [int(np.flatnonzero(unseen.labels[:64] == digit)[0]) for digit in (0, 1, 2, 3, 4, 7)]
 assert all(read[i] == unseen.labels[i] for i in chosen)
 
 figure, axes = plt.subplots(2, 6, figsize=(7, 2.5))
 for column, i in enumerate(chosen):
     axes[0, column].imshow(pixels[i, 0])
-    axes[1, column].imshow(probe.over_patches(relevance[i], seen.grid), cmap="inferno", vmin=0)
+    axes[1, column].imshow(probe.over_patches(relevance[i], seen.grid, "avg"), cmap="inferno", vmin=0)
 for panel in axes.flat:
     panel.axis("off")
 plt.show()
 
 # %% [markdown]
 # Bright patches lie on the strokes, which looks convincing. It would look so for almost any map that follows the ink,
-# and notebook 08 puts this one to a test: wiping out the patches with the most ink hurts the model more than wiping out
-# the brightest ones of this map. Such pictures raise questions; they prove nothing.
+# and notebook 08 puts this kind to a test: wiping out the patches with the most ink hurts its model more than wiping
+# out the brightest ones of the map. Such pictures raise questions; they prove nothing.
 #
 # ## Forwards and backwards, in a dozen lines
 #
@@ -281,7 +284,7 @@ else:
 answer_now, answer_then = None, None
 
 finer, _ = F.patchify(images[:1], 1)
-hint = "How many tokens are there, with the one for the whole image? Each looks at each, in every head."
+hint = "How many tokens are there, with the class token? Each looks at each, in every head."
 exercises.check_number("answer_now", answer_now, seen.attention[0, 0].size, hint)
 exercises.check_number("answer_then", answer_then, H * (1 + finer.shape[1]) ** 2, hint)
 

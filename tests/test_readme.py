@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -10,7 +11,8 @@ import pytest
 
 import tinyvit
 from tinyvit import functional as F
-from tinyvit.training.run_folder import stored_models
+from tinyvit.training import preset
+from tinyvit.training.run_folder import RunFolder, stored_models
 
 ROOT = Path(__file__).parents[1]
 RESULTS, GUIDE = ROOT / "notebooks" / "results", ROOT / "notebooks" / "guide"
@@ -107,6 +109,14 @@ def test_the_guide_has_a_row_for_each_model_that_comes_with_tinyvit():
         summary = json.loads((folder / "summary.json").read_text())
         parameters, accuracy = f"{summary['parameters']:,}", f"{100 * summary['test_accuracy']:.2f}"
         assert re.search(rf"\| {parameters} \|.*\| {accuracy} % \|", rows[name])
+
+
+def test_the_film_the_tour_and_the_guide_show_the_model_of_the_first_command():
+    stored = RunFolder(stored_models()["digits"]).read_config()
+    assert stored == replace(preset("digits"), threads=1, device="cpu", precision="float32")
+    assert f"| `tinyvit train digits` | {tinyvit.load('digits').num_parameters():,} parameters" in README
+    for name in ("00_tour.py", "figures/explorer.py", "figures/overview.py", "guide/inspection.md"):
+        assert re.search(r'load\("digits"|"inspect", "digits"|inspect digits', (ROOT / "notebooks" / name).read_text())
 
 
 def test_the_quoted_errors_are_those_of_the_log():

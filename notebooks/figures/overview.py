@@ -1,4 +1,4 @@
-"""Draws overview.png, the picture in the README: python notebooks/figures/overview.py"""
+"""Draws overview.png, the picture in the guide to inspection: python notebooks/figures/overview.py"""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ import tinyvit
 HERE = Path(__file__).parent
 IMAGE = 3  # of the test images
 
-model = tinyvit.load(HERE.parent / "checkpoint")
+model = tinyvit.load("digits")
 test = tinyvit.data.load("digits").test
 images, labels = test.normalise(test.images[IMAGE : IMAGE + 1]), test.labels[IMAGE : IMAGE + 1]
 seen = tinyvit.probe.trace(model, images, labels)
 pixels, gradient = images[0, 0], seen.gradients[""][1][0, 0]
 rows, columns = seen.grid
 side = len(pixels) // rows
-attention = seen.attention[-1, 0, :, 0, -rows * columns :].reshape(-1, rows, columns)  # of the class token
+attention = tinyvit.probe.over_patches(seen.attention[-1, 0], seen.grid, "avg")  # as the mean of the patches is read
 limit = np.abs(gradient).max()
 
 figure = Figure(figsize=(10, 2.9), dpi=144, layout="constrained")
@@ -43,6 +43,6 @@ for name, axes in panels.items():
     axes.set_title(titles.get(name, name), fontsize=8)
     if name != "probabilities":
         axes.set(xticks=[], yticks=[])
-title = "a test image → patches → attention of the class token in the last block → classes → and back"
+title = "a test image → patches → attention of all patches in the last block, on average → classes → and back"
 figure.suptitle(title, fontsize=9)
 figure.savefig(HERE / "overview.png")

@@ -125,11 +125,11 @@ def drawn(count, seed=0):
 
 @pytest.fixture(scope="module")
 def digits_model():
-    return load("notebooks/checkpoint")
+    return load("digits")
 
 
 def test_probabilities_attention_and_gradients_of_100_images_are_pythons(browse, digits_model):
-    """Sixty test images and forty drawn ones, of the small trained model of the notebooks, in its own float32 too.
+    """Sixty test images and forty drawn ones, of the trained model in the README's film, in its own float32 too.
 
     There a gradient has float32's rounding, which grows with the largest of its numbers and differs by processor.
     """
