@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_277,
-    "tests": 27_808,
+    "tests": 27_809,
     "tinyvit": 26_772,
     "tinyvit/*": 1_281,
     "tinyvit/bench": 929,

@@ -207,7 +207,8 @@ cli.main(sys.argv[2:])
 @pytest.mark.parametrize("how", ["foreseen", pytest.param("unforeseen", marks=pytest.mark.full)])
 def test_within_a_limit_of_the_system_a_training_ends_with_one_line_and_what_it_advises_runs(tmp_path, how):
     def run(out, *more):
-        command = f"train digits --epochs 1 --model.patch-size 1 --batch-size 512 --device cpu --threads 1 --out {out}"
+        command = (f"train digits --epochs 1 --model.patch-size 1 --model.embed-dim 64 --batch-size 512 --device cpu "
+                   f"--threads 1 --out {out}")  # fmt: skip
         arguments = [how, *command.split(), "--kernels", "numpy", *more]
         return subprocess.run([sys.executable, "-c", LIMITED, *arguments], cwd=tmp_path, capture_output=True, text=True)
 
