@@ -60,10 +60,12 @@ function startOf(step) {
   return { chosen: state.chosen && reads, block: model.depth - 1, ddepth: model.depth - 1 };
 }
 
-/** The token of a step while none was chosen: a patch, then what the head reads in the end, then the strongest patch. */
+/** The token of a step while none was chosen: a patch, then what the head reads in the end, then the strongest patch.
+ * Of gradients the mean of all patches tells little, since they differ in sign. */
 function firstToken(step) {
   if (step === "dpixels") return largestFirst(patchLengths(arrays.dpixels))[0] || 1; // 0 if none has a gradient
-  return ["patches", "tokens", "norm"].includes(step) || model.global_pool === "avg" ? 1 : 0;
+  if (model.global_pool === "avg") return ["attention", "rollout"].includes(step) ? "mean" : 1;
+  return ["patches", "tokens", "norm"].includes(step) ? 1 : 0;
 }
 
 /** Do what the address asks for, and say what of it the page doesn't have. */
