@@ -180,7 +180,7 @@ class RunFolder:
         if not self.path.is_dir():
             reason = "it is a file" if self.path.exists() else "it doesn't exist"
             runs = [config.parent.name for config in sorted(self.path.parent.glob("*/config.json"))]
-            reason += f"; {did_you_mean(self.path.name, runs)}" if runs else ""
+            reason += f"; in {self.path.parent}/, {did_you_mean(self.path.name, runs)}" if runs else ""
             raise ValueError(f"{self.path} is not a run folder: {reason}")
         if self.seeds.is_file():
             raise ValueError(f"{self.path} holds a run for each of several seeds; name one of them: {self.path}/seed-…")
