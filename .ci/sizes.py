@@ -16,9 +16,9 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_277,
-    "tests": 27_809,
-    "tinyvit": 26_772,
-    "tinyvit/*": 1_281,
+    "tests": 27_814,
+    "tinyvit": 26_779,
+    "tinyvit/*": 1_284,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_236,
     "tinyvit/data": 1_421,
@@ -27,9 +27,9 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/interop": 1_489,
     "tinyvit/kernels": 4_532,
     "tinyvit/models": 2_416,
-    "tinyvit/nn": 1_435,
+    "tinyvit/nn": 1_438,
     "tinyvit/optim": 356,
-    "tinyvit/probe": 2_763,
+    "tinyvit/probe": 2_764,
     "tinyvit/training": 4_005,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2

@@ -174,6 +174,8 @@ def test_what_a_model_does_not_say_is_assumed_and_noted_and_what_does_not_fit_is
     interop.save(interop.Weights(CONFIG, model.state_dict(), None), tmp_path / "timm", "timm")
     same_state(tinyvit.load(tmp_path / "timm" / "model.safetensors"), model)
     model.head = nn.Linear(12, 5).materialize()
+    with pytest.raises(TypeError, match=r"as in tinyvit.save\(model, PATH\), got str"):
+        tinyvit.save("out", model)
     with pytest.raises(ValueError, match="misshapen: head.weight"):
         tinyvit.save(model.to(), tmp_path / "other")
     model.reset_head(3)

@@ -6,6 +6,7 @@ from tinyvit.backend import choose_device, expect_memory
 from tinyvit.interop.folder import CONFIG, read_json
 from tinyvit.interop.names import check_weights
 from tinyvit.models import build
+from tinyvit.nn.tree import is_module
 from tinyvit.training.run_folder import locate_run
 from tinyvit.training.trained import load_trained, save_trained
 
@@ -68,6 +69,8 @@ def save(model, path, *, classes=None, mean=None, std=None):
     0.5, which the loaded model's `notes` say. Raises ValueError if there is something at `path`, for weights that don't
     fit the model's configuration or are NaN or infinite, and for other numbers of classes and channels than its own.
     """
+    if not is_module(model):
+        raise TypeError(f"expected a model, as in tinyvit.save(model, PATH), got {type(model).__name__}")
     weights = interop.weights_of(model, classes, mean, std)
     check_weights(weights)
     save_trained(path, weights, model.precision, {"format": "tinyvit"})

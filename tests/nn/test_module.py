@@ -191,6 +191,8 @@ def test_freezing_takes_a_part_a_list_and_pytorchs_requires_grad(model):
     assert not model.head.weight.requires_grad
     model.head.weight.requires_grad = True
     assert model.head.weight.trainable
+    with pytest.raises(AttributeError, match=r'Linear has no requires_grad: freeze\("blocks'):
+        model.head.requires_grad = False
 
 
 @pytest.mark.parametrize(("type_it", "right"), [

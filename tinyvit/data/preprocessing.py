@@ -42,7 +42,7 @@ class Preprocessing:
     def __post_init__(self):
         validate(self)
         named = all(isinstance(name, str) for name in self.classes) and len(set(self.classes)) == len(self.classes)
-        require(named, "expected different names of classes", self.classes)
+        require(named, "expected names of classes that are text and all different", self.classes)
         fits = len(self.mean) == len(self.std) == self.channels
         require(fits, f"expected a mean and a std for each of {self.channels} channels", (self.mean, self.std))
 

@@ -2,6 +2,7 @@
 
 NO_MODE = "model(x) is inference, and model(x, Context(training=True, key=Key(0))) training, with dropout"
 TO_DTYPE = 'model.to(dtype="float64") or, on a GPU, model.to(precision="bfloat16") changes the number format'
+FREEZE = 'freeze("blocks.*") and unfreeze("blocks.*") take a part, a pattern of names or a list'
 TO_DEVICE = 'model.to(device="cuda") or model.to(device="cpu") moves it'
 MODULE = {
     **dict.fromkeys(("train", "eval"), NO_MODE),
@@ -10,7 +11,7 @@ MODULE = {
     "modules": "named_modules() gives every module of the tree with its path",
     "named_children": "children() gives (name, module) of each",
     "buffers": "named_buffers() gives them with their names",
-    "requires_grad_": 'freeze("blocks.*") and unfreeze("blocks.*") take a part, a pattern of names or a list',
+    **dict.fromkeys(("requires_grad", "requires_grad_"), FREEZE),
     **dict.fromkeys(("register_buffer", "register_parameter", "add_module"), "assign it as an attribute"),
 }
 

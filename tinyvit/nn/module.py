@@ -46,6 +46,8 @@ class Module(ForeignNames):
         raise TypeError(f"{type(self).__name__} has no backward")
 
     def __setattr__(self, name, value):
+        if name == "requires_grad":  # which would freeze nothing
+            getattr(self, name)
         check_replacement(self, name, value)
         super().__setattr__(name, value)
 
