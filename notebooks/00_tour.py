@@ -61,9 +61,9 @@ assert accuracy > 0.95
 # ## Where it looks
 #
 # In each of its three blocks, four *heads* decide for each token from which others it takes something. Here is what the
-# framed patch takes from each patch: one row per block, one column per head, bright where it takes much. So it goes for
-# each of the 16, and in the end the answer is read from the mean of all. (A 17th token, the class token, stands for no
-# patch. Many models read the answer from it; this one doesn't.)
+# framed patch takes from each patch: one row per block, one column per head, bright where it takes much for that block.
+# Each of the 16 takes its own share in this way, and in the end the answer is read from the mean of all. (A 17th token,
+# the class token, stands for no patch. Many models read the answer from it; this one doesn't.)
 
 # %%
 seen = probe.trace(model, images[:64], classes=unseen.labels[:64])      # every value and gradient, by name
@@ -80,7 +80,7 @@ for block in range(3):
     corner = 2 * (framed % 4) - 0.5, 2 * (framed // 4) - 0.5
     axes[block, 0].add_patch(plt.Rectangle(corner, 2, 2, fill=False, edgecolor="tab:orange", linewidth=2))
     for head in range(4):
-        axes[block, 1 + head].imshow(maps[block, shown, head], cmap="inferno", vmin=0, vmax=maps[:, shown].max())
+        axes[block, 1 + head].imshow(maps[block, shown, head], cmap="inferno", vmin=0, vmax=maps[block, shown].max())
         axes[block, 1 + head].set_title(f"block {block}, head {head}", fontsize=8)
 for panel in axes.flat:
     panel.axis("off")
@@ -88,8 +88,8 @@ plt.show()
 
 # %% [markdown]
 # And backwards: which patches speak for the digit that was written? That is a question about gradients, those of the
-# digit's own score with respect to the attention (notebook 08 derives it). Shown is what each patch brings to the mean
-# of all, beyond what it brings to its own token:
+# digit's own score with respect to the attention (notebook 08 derives it). Shown is how relevant each patch is for the
+# mean of all. That every token begins as itself, the identity matrix, says nothing of the image and is taken away:
 
 # %%
 relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients) - np.eye(N)

@@ -653,9 +653,9 @@ for setting, reason in reasons.items():
 
 # %% [markdown]
 # `train` is what `tinyvit train` calls. It leaves a folder behind with the weights, and the curve below is from the
-# file of metrics in it. (`tinyvit train digits` itself has patches of 2×2 pixels, so that there is more to look at, and
-# Muon, the optimizer of notebook 07. What it reaches for five seeds, and on what part of the *training* images it was
-# chosen, is in `results/README.md` and `results/digits.log`.)
+# file of metrics in it. (`tinyvit train digits` itself has patches of 2×2 pixels, so that there is more to look at; its
+# optimizer is Muon, which notebook 07 explains. What it reaches for five seeds, and on what part of the *training*
+# images it was chosen, is in `results/README.md` and `results/digits.log`.)
 
 # %%
 with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):

@@ -85,7 +85,7 @@ def play(film, page):
     page.mouse.up()
     film.shoot(1)
     film.click(page.locator("#draw"), 1)
-    for head in (9, 8):                                                    # the second counts most here
+    for head in (9, 8):  # heads 1 and 0 of block 2; without head 0 the probabilities change most
         film.click(page.locator("#heads .cell").nth(head), 0.8)
     film.click(page.locator("#head-on"), 1.5)
     film.click(page.locator("#all-on"), 1)

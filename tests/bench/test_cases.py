@@ -49,5 +49,6 @@ def test_the_cases_are_the_models_that_they_are_named_after():
 
 
 def test_only_a_training_step_with_dropout_depends_on_chance():
+    assert not any(case.is_random for case in CASES.values())
     dropping = replace(CASES["digits"], shape=replace(CASES["digits"].shape, drop_rate=0.1))
     assert dropping.is_random and not replace(dropping, kind="infer").is_random

@@ -132,6 +132,7 @@ def test_arrays_that_nobody_can_reach_any_more_do_not_hide_what_a_step_takes():
 def test_a_training_that_does_not_fit_is_refused_by_one_line_before_anything_is_written(monkeypatch, tmp_path, capsys):
     with_room(monkeypatch, 1_000_000)
     with pytest.raises(SystemExit) as end:
+        # large enough that the step, and not what is set up before, is what doesn't fit
         cli.main(f"train digits --batch-size 1024 --model.patch-size 4 --model.embed-dim 64 --model.positions learned "
                  f"--optim.name adamw --device cuda --out {tmp_path / 'run'}".split())  # fmt: skip
     (line,) = capsys.readouterr().err.splitlines()

@@ -116,7 +116,7 @@ def comparison_text(own, package):
 
 def config_for(data, epochs, seed, data_dir, images=None):
     """The preset of a data set, with a model as the exercise `vit` has it: class token, learned positions, no dropout.
-    Its patches are larger than the preset's, since plain NumPy takes longer.
+    Its patches are larger than the preset's, since a learner's plain NumPy takes longer for each token.
 
     One thread, since a learner's functions may keep notes of their own between calls.
     """
