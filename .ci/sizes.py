@@ -16,9 +16,9 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_277,
-    "tests": 27_814,
-    "tinyvit": 26_779,
-    "tinyvit/*": 1_284,
+    "tests": 27_816,
+    "tinyvit": 26_783,
+    "tinyvit/*": 1_286,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_236,
     "tinyvit/data": 1_421,
@@ -26,7 +26,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/functional": 2_168,
     "tinyvit/interop": 1_489,
     "tinyvit/kernels": 4_532,
-    "tinyvit/models": 2_416,
+    "tinyvit/models": 2_418,
     "tinyvit/nn": 1_438,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_764,

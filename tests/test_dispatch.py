@@ -176,3 +176,5 @@ def test_missing_and_unknown_arguments_are_named_in_one_line():
         F.layernorm(np.ones((2, 3)))
     with pytest.raises(TypeError, match="softmax: got an unexpected keyword argument 'axis'"):
         F.softmax(np.ones((2, 3)), axis=0)
+    with pytest.raises(ValueError, match=r"expected logits as an array, got it with a cache: y, cache = model\(x\)"):
+        F.cross_entropy(F.softmax(np.ones((2, 3))), np.arange(2))

@@ -29,6 +29,8 @@ def as_operand(name, argument, x, first, convert):
     dtype = first.dtype if first is not None and first.dtype.kind == "f" else None
     is_number = isinstance(x, (int, float))  # one of Python changes no array's dtype
     is_python = is_number or isinstance(x, (list, tuple, complex))
+    if isinstance(x, tuple) and x and hasattr(x[-1], "_fields"):
+        raise ValueError(f"{name}: expected {argument} as an array, got it with a cache: y, cache = model(x)")
     x = np.asarray(x, dtype if is_number else None) if is_python else x
     check_array(name, argument, x)
     if first is not None and (library := kind(first)[0]) != kind(x)[0]:

@@ -121,7 +121,7 @@ def test_invalid_options_are_refused(options, message):
     (np.zeros((3, 4, 4)), r"normalised images \(n, C, H, W\) with n at least 1, got \(3, 4, 4\)"),
     (["photo.jpg"], "got list"),
     (np.zeros((1, 3, 4, 5)), r"expected images \(B, 3, 4, 4\), got \(1, 3, 4, 5\)"),
-    (np.zeros((1, 3, 4, 4), "uint8"), "expected normalised images of floating-point numbers, got uint8"),
+    (np.zeros((1, 3, 4, 4), "uint8"), "expected normalised images of floating-point numbers .*, got uint8"),
 ])  # fmt: skip
 def test_images_that_do_not_fit_are_refused(images, message):
     with pytest.raises(ValueError, match=message):

@@ -259,10 +259,12 @@ def as_input(images, image_shape, compute_dtype, any_size=False):
         raise ValueError(f"expected {'images' if axes == 4 else 'videos'} (B, {expected}), got {got}")
     if len(images) == 0:
         raise ValueError(f"expected at least one image, got {shape}")
-    if dtype.kind not in "fc" and dtype != compute_dtype:  # bfloat16 is of no kind that NumPy knows
-        raise ValueError(f"expected normalised images of floating-point numbers, got {dtype}")
+    kind = getattr(dtype, "kind", "another library's")
+    if kind not in "fc" and dtype != compute_dtype:  # bfloat16 is of no kind that NumPy knows
+        got = f"{dtype} in {type(images).__name__}"
+        raise ValueError(f"expected normalised images of floating-point numbers of NumPy or CuPy, got {got}")
     # Complex numbers stay: a complex step travels in their imaginary part.
-    return images if dtype.kind == "c" else F.cast(images, compute_dtype)
+    return images if kind == "c" else F.cast(images, compute_dtype)
 
 
 def require_classes(model):
