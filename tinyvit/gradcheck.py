@@ -307,6 +307,11 @@ def operation_cases(seed=0, only=None):
         "conv2d": lambda: case(normal(B, 3, 6, 5), normal(K, 3, 3, 2), normal(K), stride=(2, 1), padding=1),
         "conv2d, groups": lambda: case(normal(B, K, 5, 4), normal(6, 2, 3, 3), padding=(0, 1), groups=2),
         "conv2d, depthwise": lambda: case(normal(B, K, 5, 4), normal(K, 1, 3, 3), padding=1, groups=K),
+        "conv_transpose2d": lambda: case(normal(B, 3, 4, 5), normal(3, K, 3, 2), normal(K), stride=(3, 2)),
+        "resize_bilinear": lambda: case(normal(B, K, 3, 5), size=(7, 4)),
+        "pixel_cross_entropy": lambda: case(
+            normal(B, K, 3, 5), labels=np.where(generator.random((B, 3, 5)) < 0.3, 255, 2)),
+        "dot_products": lambda: case(normal(B, N, D), normal(B, K, D)),
         "max_pool2d": lambda: case(apart(B, 3, 7, 5), kernel_size=3, stride=2, padding=1),
         "avg_pool2d": lambda: case(normal(B, 3, 7, 5), kernel_size=(3, 2), stride=2, padding=1),
         "global_avg_pool2d": lambda: case(normal(B, K, 3, 5)),

@@ -18,14 +18,14 @@ PACKAGE = ROOT / "tinyvit"
 # The files of functional/ by what they are about. One that is missing here is shown under `OTHERS`, and a test fails.
 OPERATIONS = {
     "Linear layers and activations": "linear gelu relu tanh sigmoid",
-    "Attention": "softmax attention tiled_attention heads relative_bias rope",
+    "Attention": "softmax attention tiled_attention heads relative_bias rope dot_products",
     "Normalisation": "layernorm batchnorm groupnorm layer_scale modulation",
     "Patches, tokens, positions":
         "patches tubelets tokens embedding conditions positions masking merge_patches shifted_windows",
-    "Convolution and pooling": "conv pooling pad windows scale_channels interpolation",
+    "Convolution and pooling": "conv conv_transpose pooling pad windows scale_channels interpolation",
     "Dropout": "dropout",
     "Diffusion": "diffusion",
-    "Losses": "cross_entropy distillation dino contrastive variational_bound",
+    "Losses": "cross_entropy pixel_cross_entropy distillation dino contrastive variational_bound",
     "Optimizer steps and sums": "adam muon flat sums chunks cast gathering",
 }
 OTHERS = "More operations"

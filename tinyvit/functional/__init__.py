@@ -26,6 +26,7 @@ from tinyvit.functional.contrastive import (
     similarity_backward,
 )
 from tinyvit.functional.conv import conv2d, conv2d_backward
+from tinyvit.functional.conv_transpose import conv_transpose2d, conv_transpose2d_backward
 from tinyvit.functional.cross_entropy import cross_entropy, cross_entropy_backward
 from tinyvit.functional.diffusion import (
     add_noise,
@@ -38,6 +39,7 @@ from tinyvit.functional.diffusion import (
 )
 from tinyvit.functional.dino import dino_loss, dino_loss_backward, l2_normalise, l2_normalise_backward
 from tinyvit.functional.distillation import distillation, distillation_backward
+from tinyvit.functional.dot_products import dot_products, dot_products_backward
 from tinyvit.functional.dropout import drop_path, drop_path_backward, dropout, dropout_backward
 from tinyvit.functional.embedding import embedding, embedding_backward
 from tinyvit.functional.gathering import gather_batch, gather_batch_backward
@@ -58,6 +60,7 @@ from tinyvit.functional.groupnorm import (
     standardize_weight_original_backward,
 )
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
+from tinyvit.functional.interpolation import resize_bilinear, resize_bilinear_backward
 from tinyvit.functional.layer_scale import layer_scale, layer_scale_backward
 from tinyvit.functional.layernorm import layernorm, layernorm_backward
 from tinyvit.functional.linear import linear, linear_backward
@@ -73,6 +76,7 @@ from tinyvit.functional.merge_patches import merge_patches, merge_patches_backwa
 from tinyvit.functional.modulation import add_gated, add_gated_backward, modulate, modulate_backward
 from tinyvit.functional.pad import zero_pad2d, zero_pad2d_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
+from tinyvit.functional.pixel_cross_entropy import pixel_cross_entropy, pixel_cross_entropy_backward
 from tinyvit.functional.pooling import (
     avg_pool2d,
     avg_pool2d_backward,

@@ -4,10 +4,13 @@ In two dimensions one goes down and one across, so the backward of an interpolat
 """
 
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.backend import constant
+from tinyvit.backend import constant, device_of
+from tinyvit.dispatch import backward_of, operation
+from tinyvit.functional.patches import as_pair
 
 KEYS_A = -0.75  # of PyTorch; Keys' own −0.5 is what its antialiased form takes
 
@@ -58,3 +61,31 @@ INTERPOLATIONS = {"bilinear": bilinear, "bicubic": bicubic, "zoom": zoom}
 def matrix_on(device, method, old, new, dtype):
     """A matrix, kept on a device: a training on small images asks for the same one in every step."""
     return constant(INTERPOLATIONS[method](old, new), device, dtype)
+
+
+class ResizeCache(NamedTuple):
+    down: Any     # (H', H)  how much of each row goes into each new one
+    across: Any   # (W', W)
+    shape: tuple  # (B, C, H, W) of what came in
+
+
+@operation
+def resize_bilinear(x, size):
+    """Feature maps `x` (B, C, H, W) in another size (H', W'), or H' for a square, linear between the centres of pixels:
+
+        Y = A X Bᵀ    with the matrices A of `bilinear` for the rows and B for the columns
+
+    Beyond the outermost centres it is constant; PyTorch's interpolate(mode="bilinear", align_corners=False). Nothing is
+    averaged where it shrinks. Raises ValueError for maps without pixels, and for a size that isn't one.
+    """
+    if x.ndim != 4 or not x.shape[2] * x.shape[3]:
+        raise ValueError(f"resize_bilinear: expected x (B, C, H, W) of at least one pixel, got {x.shape}")
+    device, dtype = device_of(x), x.real.dtype
+    down, across = (matrix_on(device, "bilinear", *sides, dtype) for sides in zip(x.shape[2:], as_pair(size)))
+    return down @ x @ across.T, ResizeCache(down, across, x.shape)
+
+
+@backward_of(resize_bilinear, result=lambda cache: (*cache.shape[:2], len(cache.down), len(cache.across)))
+def resize_bilinear_backward(dy, cache):
+    """dX = Aᵀ dY B: each new pixel's gradient goes to those that it was made of, by their shares."""
+    return cache.down.T @ dy @ cache.across

@@ -12,7 +12,7 @@ from tinyvit.gradcheck import operation_cases
 BOUNDS = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 1.6e-2}  # of the largest number
 # Parameters that only shift or scale stay in float32: arrays from the third on in products, from the second on in those
 # with parameters, and all of what is computed of parameters alone. All other arrays are activations.
-PRODUCTS = ("linear", "conv2d")
+PRODUCTS = ("linear", "conv2d", "conv_transpose2d")
 WITH_PARAMETERS = ("layernorm", "prepend_token", "insert_tokens", "add_positions", "batch_norm", "batch_norm_running",
                    "group_norm")  # fmt: skip
 OF_PARAMETERS = ("grid_positions", "resize_positions", "relative_bias", "standardize_weight",

@@ -6,6 +6,7 @@ from tinyvit.functional.contrastive import contrastive_loss
 from tinyvit.functional.dino import dino_loss
 from tinyvit.functional.distillation import distillation
 from tinyvit.functional.masking import mean_squared_error
+from tinyvit.functional.pixel_cross_entropy import pixel_cross_entropy
 from tinyvit.functional.variational_bound import variational_bound
 from tinyvit.kernels.cuda.cast import cast
 from tinyvit.kernels.cuda.through_float32 import up
@@ -29,7 +30,9 @@ def backward_in_float32(backward):
     return lambda dy, cache: cast(backward.reference(up(dy), cache.exact), cache.dtype)
 
 
-for operation in (distillation, dino_loss, contrastive_loss, mean_squared_error, variational_bound):
+for operation in (
+    distillation, dino_loss, contrastive_loss, mean_squared_error, pixel_cross_entropy, variational_bound,
+):  # fmt: skip
     for dtype in LOW_PRECISION:
         operation.register(("cupy", dtype), forward_in_float32(operation))
     operation.backward.register_cache(LowLossCache, backward_in_float32(operation.backward))

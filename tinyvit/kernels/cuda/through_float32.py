@@ -11,12 +11,15 @@ import numpy as np
 from tinyvit.functional.batchnorm import batch_norm, batch_norm_running
 from tinyvit.functional.conditions import embed_labels
 from tinyvit.functional.contrastive import similarity
+from tinyvit.functional.conv_transpose import conv_transpose2d
 from tinyvit.functional.diffusion import add_noise
 from tinyvit.functional.dino import l2_normalise
+from tinyvit.functional.dot_products import dot_products
 from tinyvit.functional.embedding import embedding
 from tinyvit.functional.gathering import gather_batch
 from tinyvit.functional.gelu import quick_gelu
 from tinyvit.functional.groupnorm import group_norm, standardize_weight, standardize_weight_original
+from tinyvit.functional.interpolation import resize_bilinear
 from tinyvit.functional.layer_scale import layer_scale
 from tinyvit.functional.masking import place_tokens, replace_tokens
 from tinyvit.functional.modulation import add_gated, modulate
@@ -76,12 +79,12 @@ def down(x, dtype):
 
 
 for of_one_input in (
-    add_noise, avg_pool2d, batch_norm, batch_norm_running, gather_batch, global_avg_pool2d, group_norm, l2_normalise,
-    layer_scale, max_pool2d, place_tokens, pool_mean, quick_gelu, relu, replace_tokens, rope, sigmoid, silu, softmax,
-    swiglu, tanh,
+    add_noise, avg_pool2d, batch_norm, batch_norm_running, conv_transpose2d, gather_batch, global_avg_pool2d,
+    group_norm, l2_normalise, layer_scale, max_pool2d, place_tokens, pool_mean, quick_gelu, relu, replace_tokens,
+    resize_bilinear, rope, sigmoid, silu, softmax, swiglu, tanh,
 ):  # fmt: skip
     through_float32(of_one_input)
-for of_inputs, count in ((add_gated, 3), (modulate, 3), (scale_channels, 2), (similarity, 2)):
+for of_inputs, count in ((add_gated, 3), (dot_products, 2), (modulate, 3), (scale_channels, 2), (similarity, 2)):
     through_float32(of_inputs, count)
 for of_parameters in (embed_labels, embedding, standardize_weight, standardize_weight_original):
     through_float32(of_parameters, inputs=0)
