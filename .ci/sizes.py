@@ -16,8 +16,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_277,
-    "tests": 27_978,
-    "tinyvit": 26_906,
+    "tests": 28_141,
+    "tinyvit": 27_232,
     "tinyvit/*": 1_291,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_236,
@@ -26,11 +26,11 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/functional": 2_280,
     "tinyvit/interop": 1_489,
     "tinyvit/kernels": 4_538,
-    "tinyvit/models": 2_418,
-    "tinyvit/nn": 1_438,
+    "tinyvit/models": 2_737,
+    "tinyvit/nn": 1_451,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_764,
-    "tinyvit/training": 4_005,
+    "tinyvit/training": 3_999,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -25,5 +25,5 @@ def test_each_sample_has_its_own_products(drawn):
 
 def test_what_does_not_fit_is_refused():
     for x, y in [((2, 3, 4), (2, 3, 5)), ((2, 3, 4), (1, 3, 4)), ((3, 4), (3, 4))]:
-        with pytest.raises(ValueError, match=r"expected x \(B, N, D\) and y \(B, K, D\)"):
+        with pytest.raises(ValueError, match=r"expected q \(B, N, D\) and k \(B, K, D\)"):
             F.dot_products(np.ones(x), np.ones(y))

@@ -7,23 +7,23 @@ from tinyvit.dispatch import backward_of, operation
 
 
 class DotProductsCache(NamedTuple):
-    x: Array  # (B, N, D)
-    y: Array  # (B, K, D)
+    q: Array  # (B, N, D)
+    k: Array  # (B, K, D)
 
 
-@operation(arrays="x y")
-def dot_products(x, y):
-    """x yᵀ of each sample, (B, N, K), of tokens `x` (B, N, D) and `y` (B, K, D).
+@operation(arrays="q k")
+def dot_products(q, k):
+    """q kᵀ of each sample, (B, N, K), of tokens `q` (B, N, D) and `k` (B, K, D).
 
-    The mask of each class, where x are patches and y class tokens. Strudel et al. 2021, "Segmenter: transformer for
+    The mask of each class, where q are patches and k class tokens. Strudel et al. 2021, "Segmenter: transformer for
     semantic segmentation", section 3.2.
     """
-    if x.ndim != 3 or y.ndim != 3 or len(x) != len(y) or x.shape[2] != y.shape[2]:
-        raise ValueError(f"dot_products: expected x (B, N, D) and y (B, K, D), got {x.shape} and {y.shape}")
-    return x @ y.mT, DotProductsCache(x, y)
+    if q.ndim != 3 or k.ndim != 3 or len(q) != len(k) or q.shape[2] != k.shape[2]:
+        raise ValueError(f"dot_products: expected q (B, N, D) and k (B, K, D), got {q.shape} and {k.shape}")
+    return q @ k.mT, DotProductsCache(q, k)
 
 
-@backward_of(dot_products, result=lambda cache: (*cache.x.shape[:2], cache.y.shape[1]))
+@backward_of(dot_products, result=lambda cache: (*cache.q.shape[:2], cache.k.shape[1]))
 def dot_products_backward(dy, cache):
-    """Returns (dx, dy) = (g y, gᵀ x), where g is the gradient of the products."""
-    return dy @ cache.y, dy.mT @ cache.x
+    """Returns (dq, dk) = (dy k, dyᵀ q)."""
+    return dy @ cache.k, dy.mT @ cache.q

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # for editors: what `__getattr__` imports
     from tinyvit.models.factorised_vivit import FactorisedViViT, FactorisedViViTConfig
     from tinyvit.models.hybrid import Hybrid, HybridConfig
     from tinyvit.models.resnet import ResNet, ResNetConfig
+    from tinyvit.models.segmenter import Segmenter, SegmenterConfig
     from tinyvit.models.swin import Swin, SwinConfig
     from tinyvit.models.vivit import ViViT, ViViTConfig
 

@@ -1,6 +1,6 @@
 """The protocol by which the rest of the package uses a model of images."""
 
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from numbers import Integral
 
 import numpy as np
@@ -13,6 +13,11 @@ from tinyvit.nn.foreign_names import MODULE
 from tinyvit.nn.module import Module
 from tinyvit.nn.stack import stack, stack_backward
 
+# Fields that a model may have otherwise than the one whose weights it takes.
+FREE = {
+    "img_size", "num_classes", "head_hidden", "global_pool", "drop_rate", "attn_drop_rate", "drop_path_rate",
+    "dynamic_img_size", "resize_positions", "head", "decoder_dim", "decoder_depth", "decoder_heads",
+}  # fmt: skip
 FOREIGN = MODULE | {  # of timm and Transformers
     **dict.fromkeys(("save", "save_pretrained"), "tinyvit.save(model, PATH) writes what tinyvit.load(PATH) reads"),
     **dict.fromkeys(("forward_features", "get_intermediate_layers"), "model.features(images, layer) gives them"),
@@ -265,6 +270,18 @@ def as_input(images, image_shape, compute_dtype, any_size=False):
         raise ValueError(f"expected normalised images of floating-point numbers of NumPy or CuPy, got {got}")
     # Complex numbers stay: a complex step travels in their imaginary part.
     return images if kind == "c" else F.cast(images, compute_dtype)
+
+
+def differences(theirs, own):
+    """The fields, and their values, for which the weights of a model of one configuration don't fit another's."""
+    found = []
+    for field in fields(own):
+        before, now = getattr(theirs, field.name), getattr(own, field.name)
+        if is_dataclass(now) and type(before) is type(now):
+            found += differences(before, now)
+        elif field.name not in FREE and before != now:
+            found.append(f"{field.name} {before!r}, and not {now!r}")
+    return found
 
 
 def require_classes(model):

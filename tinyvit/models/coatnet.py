@@ -4,6 +4,7 @@ Dai et al. 2021, "CoAtNet: marrying convolution and attention for all data sizes
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from tinyvit import functional as F
@@ -77,6 +78,11 @@ class CoAtNetConfig(ConvNetConfig):
     def out_chans(self):
         """Channels of the last stage."""
         return self.widths[-1]
+
+    @property
+    def stride(self):
+        """How many pixels of the image a step on the last feature maps is."""
+        return self.stem_stride * prod(self.strides)
 
     def grid(self, stage):
         """(rows, columns) of the feature maps of a stage; the stem's are those of stage −1."""

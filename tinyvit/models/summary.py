@@ -15,6 +15,7 @@ from tinyvit.levels import level
 from tinyvit.nn import Module
 from tinyvit.nn.chain import Operation
 from tinyvit.nn.context import Context, as_one_of_two
+from tinyvit.nn.conv import ConvTranspose2d
 from tinyvit.nn.variables import Parameter, Variable
 
 
@@ -169,19 +170,23 @@ def rows_of(module, cache, outputs, names, seen):
 
 def is_informative(row):
     """Whether a row says more than that a layer is there: dropout has no row."""
-    return row.parameters or row.activations or "Pool" in row.kind
+    return row.parameters or row.activations or row.multiply_adds or "Pool" in row.kind
 
 
 def multiply_adds(module, outputs):
     """The multiply-adds of the products with a module's own matrices, in all of its calls."""
     matrices = [p for p in vars(module).values() if isinstance(p, Parameter) and p.is_matrix]
-    return sum(prod(shape) // p.shape[0] * p.size for p in matrices for shape in outputs.get(module.path, ()))
+    transposed = isinstance(module, ConvTranspose2d)  # its weight has the inputs first
+    each = [p.shape[0] if transposed else p.size // p.shape[0] for p in matrices]  # number of the result
+    return sum(prod(shape) * count for count in each for shape in outputs.get(module.path, ()))
 
 
 def attention_multiply_adds(cache):
     """The multiply-adds of the scores and the weighted values, if this is an attention's cache."""
     q, k, v = (getattr(cache, name, None) for name in "qkv")
-    return 0 if q is None else q.size * k.shape[-2] + q.size // q.shape[-1] * k.shape[-2] * v.shape[-1]
+    if q is None:
+        return 0
+    return q.size * k.shape[-2] + (0 if v is None else q.size // q.shape[-1] * k.shape[-2] * v.shape[-1])
 
 
 def arrays_in(cache):

@@ -65,6 +65,11 @@ class SwinConfig(ConvNetConfig):
         """Width of a token in the last stage."""
         return self.embed_dim << len(self.depths) - 1
 
+    @property
+    def stride(self):
+        """How many pixels of the image a step on the last feature maps is."""
+        return tuple(side << len(self.depths) - 1 for side in as_pair(self.patch_size))
+
     def grid(self, stage):
         """(rows, columns) of tokens in a stage."""
         rows, columns = grid_of(as_pair(self.img_size), as_pair(self.patch_size))

@@ -83,6 +83,16 @@ class ViTConfig:
         return grid_of(as_pair(self.img_size), as_pair(self.patch_size))
 
     @property
+    def out_chans(self):
+        """Channels of its feature maps."""
+        return self.embed_dim
+
+    @property
+    def stride(self):
+        """How many pixels of the image a step on its feature maps is."""
+        return self.patch_size
+
+    @property
     def mlp_hidden(self):
         """Width of the MLP's hidden layer."""
         return int(self.embed_dim * self.mlp_ratio)

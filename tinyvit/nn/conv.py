@@ -1,6 +1,7 @@
 """Convolutions, with weights as they are or standardised."""
 
 from tinyvit import functional as F
+from tinyvit.functional.patches import as_pair
 from tinyvit.nn import init
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import cache_type
@@ -36,6 +37,28 @@ class Conv2d(Module):
     def backward(self, dy, cache):
         with self.gradients() as into:
             dx, *_ = F.conv2d_backward(dy, cache, into=into, inputs=self.weight.storage.grads.wants_input_of(self))
+        return dx
+
+
+class ConvTranspose2d(Module):
+    """A transposed convolution of x (B, C, H, W) with weight (C, out, P, Q) and bias (out,). Its stride is the size of
+    its kernel, P or (P, Q). See `functional.conv_transpose2d`.
+
+    weight_init  by default normal with variance 2 / C, as each pixel is a sum over the channels of one place
+    """
+
+    def __init__(self, in_chans, out_chans, kernel_size, weight_init=None):
+        self.stride = as_pair(kernel_size)
+        weight_init = weight_init or init.normal((2 / in_chans) ** 0.5)
+        self.weight = Parameter((in_chans, out_chans, *self.stride), weight_init)
+        self.bias = Parameter((out_chans,), init.zeros)
+
+    def forward(self, x, ctx=None):
+        return F.conv_transpose2d(x, self.weight.value, self.bias.value, self.stride)
+
+    def backward(self, dy, cache):
+        with self.gradients() as into:
+            dx, *_ = F.conv_transpose2d_backward(dy, cache, into=into)
         return dx
 
 

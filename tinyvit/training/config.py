@@ -189,7 +189,9 @@ def why_no_graph(config, device, ranks=1, kernels=None):
 def check_served(architecture, task):
     """Raise ValueError for an architecture that can't serve a task."""
     cls, config = ARCHITECTURES.find(architecture)
-    reason = cls.why_no_classes if task.classifies else None
+    reason = None
+    if task.classifies and cls.task != "classification":
+        reason = cls.why_no_classes or f"it is for the task {cls.task!r}"
     if task.needs_classes and "num_classes" not in config.__dataclass_fields__:
         reason = reason or "it has no num_classes"
     if reason:

@@ -4,21 +4,16 @@ Dosovitskiy et al. 2021, section 3.2: the pre-trained head is removed, and a zer
 place; positions are interpolated where the images are larger.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tinyvit.files import digest
 from tinyvit.functional.patches import as_pair
+from tinyvit.models.architecture import differences
 from tinyvit.tensors import tensor_bytes
 from tinyvit.training.config import InitConfig, OptimConfig, RunOptions, TrainConfig
 from tinyvit.training.trained import crop_of_cut_images, load_trained
 from tinyvit.validation import PositiveInt
-
-# Fields that the model may have otherwise than the one whose weights it takes.
-FREE = {
-    "img_size", "num_classes", "head_hidden", "global_pool", "drop_rate", "attn_drop_rate", "drop_path_rate",
-    "dynamic_img_size", "resize_positions",
-}  # fmt: skip
 
 # SGD with momentum 0.9, a cosine, no weight decay, gradients clipped to norm 1: Dosovitskiy et al. 2021, appendix B.1.1
 # and table 4. The rate and the number of epochs are measured: on 1,000 images of five classes of CIFAR-10, after four
@@ -106,12 +101,7 @@ def take_over(model, init):
         except ValueError as error:
             raise ValueError(f"{init.run}: {error}") from error
         return replace(init, sha256=found)
-    differing = [
-        f"{field.name} {getattr(shape, field.name)!r}, and not {getattr(model.config, field.name)!r}"
-        for field in fields(shape)
-        if field.name not in FREE and getattr(shape, field.name) != getattr(model.config, field.name)
-    ]
-    if differing:
+    if differing := differences(shape, model.config):
         raise ValueError(f"the weights of {init.run} don't fit the model: they are for {'; '.join(differing)}")
     if as_pair(shape.img_size) != as_pair(model.config.img_size):
         state = source.model.at_img_size(model.config.img_size, init.resize_positions).state_dict()
