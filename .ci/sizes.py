@@ -15,22 +15,22 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_277,
-    "tests": 28_141,
-    "tinyvit": 27_232,
-    "tinyvit/*": 1_291,
+    "notebooks": 6_274,
+    "tests": 28_270,
+    "tinyvit": 27_490,
+    "tinyvit/*": 1_292,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_236,
-    "tinyvit/data": 1_421,
+    "tinyvit/data": 1_569,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_280,
     "tinyvit/interop": 1_489,
     "tinyvit/kernels": 4_538,
-    "tinyvit/models": 2_737,
+    "tinyvit/models": 2_732,
     "tinyvit/nn": 1_451,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_764,
-    "tinyvit/training": 3_999,
+    "tinyvit/training": 4_113,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

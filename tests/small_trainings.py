@@ -49,6 +49,17 @@ def diffusion():
     return replace(preset, model=model, batch_size=85, epochs=4, device="cpu", threads=1, precision="float64")
 
 
+def segmentation():
+    """Of images that moved by up to 6 pixels, so that in each other ones are ignored, and with a part frozen."""
+    preset, config = PRESETS["segment-digits"], base(images=900, epochs=5)
+    backbone = dict(patch_size=8, embed_dim=8, depth=2, num_heads=2, drop_path_rate=0.1)
+    model = replace(preset.model, backbone=backbone, head="mask", decoder_dim=8, decoder_depth=1, decoder_heads=2)
+    augment, optim = replace(preset.augment, crop=6, rotate=20.0), replace(config.optim, label_smoothing=0.0)
+    names = "images", "batch_size", "epochs", "device", "threads", "precision"
+    same = {name: getattr(config, name) for name in names}
+    return replace(preset, model=model, freeze="embed", augment=augment, optim=optim, evaluate_every=5, **same)
+
+
 def video():
     preset, config = PRESETS["moving-digits"], base(images=1280, batch_size=128, epochs=6)
     model = FactorisedViViTConfig(
@@ -71,6 +82,7 @@ CASES = {  # by name, from a folder with the run `teacher`
     "brightness": lambda folder: of_task("brightness"),
     "clip": lambda folder: clip(),
     "diffusion": lambda folder: diffusion(),
+    "segmentation": lambda folder: segmentation(),
     "video": lambda folder: video(),
     "small-images": lambda folder: base(
         optim_name="sgd", optim_nesterov=True, optim_small_sizes=(4,), optim_small_until=(0.5,), evaluate_every=3

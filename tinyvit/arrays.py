@@ -11,6 +11,7 @@ import numpy as np
 
 Array = Any  # a numpy.ndarray or a cupy.ndarray
 
+IGNORED = 255  # the label of a pixel that doesn't count
 DTYPES = ("float32", "float64", "complex128")
 
 

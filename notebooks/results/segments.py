@@ -19,32 +19,28 @@ import numpy as np
 from tinyvit import files, probe
 from tinyvit.bench.machine import processor
 from tinyvit.data import load
+from tinyvit.data.segment_digits import ENLARGED, digits_on
 from tinyvit.models import build
 from tinyvit.training.trained import load_trained
 
 FILE = Path(__file__).with_suffix(".json")
-IMAGES, SIDE, ENLARGED, SHOWN = 400, 32, 3, 8
+IMAGES, SHOWN = 400, 8
 QUERIES = "token", "avg"
 SUPERVISED = "cifar10-cpu"
 
 
 def digits_on_photographs(photographs, drawn, seed=0):
-    """Photographs (n, 3, H, W), levels from 0 to 255, with a digit on each, and the digits' masks (n, H, W).
+    """Photographs (n, 3, H, W) with a digit of (n, 1, 8, 8) on each, and the digits' masks (n, H, W), by `digits_on`.
 
-    The digits are (n, 1, 8, 8), levels from 0 to 16. Their places are random, and so are their colours, one of eight:
-    channels with all or no light.
+    Their places are random, and so are their colours, one of eight: channels with all or no light.
     """
     generator, (count, channels, H, W) = np.random.default_rng(seed), photographs.shape
-    images, masks = photographs.astype("float32"), np.zeros((count, H, W), bool)
     side = ENLARGED * drawn.shape[2]
-    light = drawn[:, 0].repeat(ENLARGED, 1).repeat(ENLARGED, 2) / 16
-    for image, mask, digit in zip(images, masks, light):
-        top, left = generator.integers(0, (H - side + 1, W - side + 1))
-        colour = 255 * generator.integers(0, 2, (channels, 1, 1))
-        where = slice(top, top + side), slice(left, left + side)
-        image[:, *where] += (colour - image[:, *where]) * digit
-        mask[where] = digit > 0.5
-    return images.round().astype("uint8"), masks
+    places, colours = [], []
+    for _ in range(count):
+        places.append(generator.integers(0, (H - side + 1, W - side + 1)))
+        colours.append(255 * generator.integers(0, 2, (channels, 1, 1)))
+    return digits_on(photographs, drawn, places, colours)
 
 
 def segments_of(model, images):

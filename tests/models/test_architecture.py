@@ -6,16 +6,8 @@ from tiny_architecture import Tiny, TinyConfig
 from tinyvit import Context, Key, ViT, ViTConfig, create_model, gradcheck, optim, probe
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.interop.names import state_shapes
-from tinyvit.models import (
-    BiTConfig,
-    HybridConfig,
-    ResNetConfig,
-    SegmenterConfig,
-    architecture_name,
-    build,
-    config_class,
-    register,
-)
+from tinyvit.models import BiTConfig, HybridConfig, ResNetConfig, SegmenterConfig, build, config_class, register
+from tinyvit.models.registry import architecture_name
 from tinyvit.nn import buffer_updates
 from tinyvit.probe.explorer import explorer
 from tinyvit.training.features import features_by_layer

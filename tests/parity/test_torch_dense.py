@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from strategies import SIZES, redrawn, seeds
 from torch.nn import functional as T
 from torch_autograd import assert_same_as_torch, normal
+from torch_vit import TorchBlock
 
 from tinyvit import functional as F
-from tinyvit.models import SegmenterConfig, build
-from tinyvit.models.convnet import MapNorm
+from tinyvit.models import SegmenterConfig, ViTConfig, build
 
 pytestmark = pytest.mark.parity
 
@@ -42,23 +42,9 @@ def test_pixel_cross_entropy_is_that_of_torch(shape, ignored, seed):
 
 
 @given(shape=MAPS, seed=seeds())
-def test_a_norm_of_maps_is_a_layer_norm_over_their_channels(shape, seed):
-    norm = MapNorm(shape[1])
-    norm.materialize(0, "float64", "cpu", None)
-    x, weight, bias = normal(seed, shape, shape[1:2], shape[1:2])
-
-    def by_hand(x, weight, bias):
-        norm.weight.data, norm.bias.data = weight, bias
-        return norm(x)
-
-    def backward(dy, cache):
-        norm.zero_grad()
-        return norm.backward(dy, cache), norm.weight.grad, norm.bias.grad
-
-    def by_torch(x, weight, bias):
-        return T.layer_norm(x.movedim(1, -1), shape[1:2], weight, bias, 1e-6).movedim(-1, 1)
-
-    assert_same_as_torch(by_hand, by_torch, x, weight, bias, backward=backward)
+def test_dot_products_are_batched_products_of_torch(shape, seed):
+    B, N, K, D = shape
+    assert_same_as_torch(F.dot_products, lambda q, k: torch.bmm(q, k.mT), *normal(seed, (B, N, D), (B, K, D)))
 
 
 # -- heads, on maps of a backbone -------------------------------------------------------------------------------------
@@ -84,16 +70,9 @@ def mask_transformer(maps, w, stride):
     def norm(x, name):
         return T.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)
 
-    def linear(x, name):
-        return T.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
-
-    for block in ("blocks.0", "blocks.1"):
-        qkv = linear(norm(x, f"{block}.norm1"), f"{block}.attn.qkv").reshape(B, -1, 3, 2, d // 2)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        heads = torch.softmax(q @ k.mT * (d // 2) ** -0.5, -1) @ v
-        x = x + linear(heads.transpose(1, 2).reshape(B, -1, d), f"{block}.attn.proj")
-        hidden = T.gelu(linear(norm(x, f"{block}.norm2"), f"{block}.mlp.fc1"))
-        x = x + linear(hidden, f"{block}.mlp.fc2")
+    block = TorchBlock(ViTConfig(embed_dim=d, num_heads=2, mlp_ratio=4.0, norm_eps=1e-5))
+    for i in range(2):
+        x = torch.func.functional_call(block, {name: w[f"blocks.{i}.{name}"] for name in block.state_dict()}, x)
     x = norm(x, "decoder_norm")
     patches, classes = x[:, :N] @ w["proj_patch.weight"].T, x[:, N:] @ w["proj_classes.weight"].T
     masks = T.normalize(patches, dim=-1) @ T.normalize(classes, dim=-1).mT

@@ -124,7 +124,7 @@ TASKS = {
     **{task: replace(DIGITS, task=task, objective=task_class(task).options(), optim=replace(DIGITS.optim, ema=None))
        for task in ("mae", "masked-patches", "dino")},
 }  # fmt: skip
-TASKS |= {name: PRESETS[name] for name in ("clip-digits", "dit-digits")}
+TASKS |= {name: PRESETS[name] for name in ("clip-digits", "dit-digits", "segment-digits")}
 
 
 def trained(config):

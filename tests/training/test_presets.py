@@ -22,8 +22,10 @@ def random_images(monkeypatch):
         shown = [c.num_classes] * 2  # classes with training and with test images
         if config.task == "clip":  # the last one is unseen
             classes, shown = ("red one", "blue two", "green six"), [2, 3]
+        pixels = shape[1:] if config.task == "segmentation" else ()
         parts = [
-            Dataset(generator.integers(0, 256, (n, *shape), dtype="uint8"), generator.permutation(np.arange(n) % K),
+            Dataset(generator.integers(0, 256, (n, *shape), dtype="uint8"),
+                    generator.integers(0, K, (n, *pixels)) if pixels else generator.permutation(np.arange(n) % K),
                     classes, (0.5,) * c.in_chans, (0.25,) * c.in_chans)
             for n, K in zip((4 * BATCH, BATCH), shown)
         ]  # fmt: skip
@@ -46,5 +48,5 @@ def test_the_first_steps_of_every_recipe_run_on_a_cpu(random_images, name):
     assert trainer.finished and len(losses) == 12
     assert np.isfinite(losses).all() and trainer.faults.skipped == 0
     assert (trainer.model.storage.data != before).any()
-    if config.task == "classification":  # the head starts at zero: every class is equally likely
+    if config.task in ("classification", "segmentation"):  # the head starts at zero: every class is equally likely
         assert losses[0] == pytest.approx(np.log(config.model.num_classes), rel=1e-4)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import array_module
+from tinyvit.arrays import IGNORED, array_module
 from tinyvit.data import geometry
 from tinyvit.levels import Kernels
 from tinyvit.validation import Count, NotNegative, Range, Share, validate
@@ -27,6 +27,8 @@ class Augmentation:
     """Pixels by which an image is shifted at most, in each direction."""
     flip: bool = False
     """Whether half of the images are mirrored left to right."""
+    rotate: Annotated[float, Range(0, 180)] = 0.0
+    """Degrees by which an image is turned at most, to either side."""
     policy: Literal["none", "trivial", "rand"] = "none"
     """Colour and geometry: TrivialAugment (one operation of any strength), or RandAugment (some of one strength)."""
     operations: Annotated[int, Range(1, MAX_OPERATIONS)] = 2
@@ -56,7 +58,7 @@ class Changes(NamedTuple):
 
 def augment(images, labels, augmentation, dataset, key, dtype="float32", part=None):
     """A batch as the model sees it: images (B, C, H, W), or videos (B, C, T, H, W), normalised, and targets, labels
-    (B,) or soft (B, K).
+    (B,), those of pixels (B, H, W), or soft (B, K).
 
     images, labels   of `dataset`, which says how pixels are scaled and normalised; on any device
     key              of the run and the epoch, skipped to the first sample of the batch
@@ -72,21 +74,27 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32", part=No
     wanted = [part]
     if mixes and part != whole:
         wanted.append(slice(whole.stop - part.stop, whole.stop - part.start))
-    found = [augment_each(images[where], augmentation, dataset, key.skip(where.start), dtype) for where in wanted]
-    labels = [labels[where] for where in wanted]
+    found = [
+        augment_each(images[where], labels[where], augmentation, dataset, key.skip(where.start), dtype)
+        for where in wanted
+    ]
     if not mixes:
-        return found[0], labels[0]
+        return found[0]
     # The first of these is as far from the start as its partner is from the end.
-    join, count = array_module(images).concatenate, len(labels[0])
-    images, targets = mix(join(found), join(labels), len(dataset.classes), augmentation, key)
+    images, labels = map(array_module(images).concatenate, zip(*found))
+    count = part.stop - part.start
+    images, targets = mix(images, labels, len(dataset.classes), augmentation, key)
     return images[:count], targets[:count]
 
 
-def augment_each(images, augmentation, dataset, key, dtype):
-    """Images (B, C, H, W), or videos (B, C, T, H, W), changed each by itself and normalised."""
+def augment_each(images, labels, augmentation, dataset, key, dtype):
+    """Images (B, C, H, W), or videos (B, C, T, H, W), changed each by itself and normalised, and their labels: those of
+    pixels move with them, and what comes in from outside is ignored."""
     changes = draw_changes(augmentation, key, len(images), *images.shape[-2:])
     kernel = CHANGED.find(images) if dtype == "float32" else None
-    return (kernel or apply_changes)(images, changes, dataset, dtype)
+    if labels.ndim > 1 and changes.matrices is not None:
+        labels = geometry.resample(labels[:, None], changes.matrices, IGNORED)[:, 0]
+    return (kernel or apply_changes)(images, changes, dataset, dtype), labels
 
 
 def draw_changes(augmentation, key, B, H, W):
@@ -96,6 +104,9 @@ def draw_changes(augmentation, key, B, H, W):
         moves.append(geometry.crop(key.at("crop").uniform((B, 2)), augmentation.crop))
     if augmentation.flip:
         moves.append(geometry.flip(key.at("flip").uniform((B,))))
+    if augmentation.rotate:
+        degrees = augmentation.rotate * (2 * key.at("rotate").uniform((B,)).astype("float64") - 1)
+        moves.append(geometry.rotate(degrees))
     if augmentation.policy != "none":
         from tinyvit.data.policy import matrices, rand, trivial
 

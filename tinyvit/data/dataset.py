@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from tinyvit.arrays import IGNORED
 from tinyvit.backend import constant, device_of
 from tinyvit.keys import Key
 from tinyvit.text import did_you_mean
@@ -17,7 +18,8 @@ Resample = Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images (n, C, H, W), or videos (n, C, T, H, W), with labels (n,) from 0 to K−1.
+    """Images (n, C, H, W), or videos (n, C, T, H, W), with labels (n,) from 0 to K−1, or one for each pixel, (n, H, W),
+    which may be `IGNORED`, too.
 
     scale      what a fully lit pixel is in `images`: 255 for bytes
     mean, std  of each channel, as a fraction of `scale`
@@ -36,9 +38,11 @@ class Dataset:
     def __post_init__(self):
         images, labels, K = self.images, self.labels, len(self.classes)
         require(images.ndim in (4, 5) and len(images), "expected images (n, C, H, W) with n at least 1", images.shape)
-        whole = labels.shape == images.shape[:1] and labels.dtype.kind in "iu"
-        require(whole, f"expected integer labels {images.shape[:1]}", f"{labels.dtype} {labels.shape}")
-        least, most = labels.min(), labels.max()
+        of_pixels = images.shape[:1] + images.shape[2:]
+        whole = labels.shape in (images.shape[:1], of_pixels) and labels.dtype.kind in "iu"
+        require(whole, f"expected integer labels {images.shape[:1]} or {of_pixels}", f"{labels.dtype} {labels.shape}")
+        known = labels if labels.ndim == 1 else np.where(labels == IGNORED, 0, labels)
+        least, most = known.min(), known.max()
         require(least >= 0 and most < K, f"expected labels from 0 to {K - 1}", f"{least} to {most}")
         require(images.dtype.kind in "uif", "expected pixels as real numbers", images.dtype)
         if images.dtype.kind == "f" and not np.isfinite(images).all():
@@ -50,6 +54,11 @@ class Dataset:
 
     def __len__(self):
         return len(self.images)
+
+    @property
+    def strata(self):
+        """(n,) of which images are chosen evenly: their labels; all alike where each pixel has one."""
+        return self.labels if self.labels.ndim == 1 else np.zeros(len(self), int)
 
     def subset(self, rows):
         """The images of these rows, in their order."""
@@ -91,7 +100,7 @@ def hold_out(split, share, seed=0):
     if a class would be left without training or without test images.
     """
     require(0 < share < 1, "expected a share between 0 and 1", share)
-    labels = split.train.labels
+    labels = split.train.strata
     generator = Key(seed).at("hold out").generator()
     held = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -116,6 +125,7 @@ def choose(split, classes=None, images=None, seed=0):
     multiple of the number of classes, or that a class doesn't have.
     """
     if classes is not None:
+        require(split.train.labels.ndim == 1, "some of the classes can be chosen of images, not of pixels", classes)
         numbers = class_numbers(split.train.classes, classes)
         split = Split(*(of_classes(dataset, numbers) for dataset in split))
     if images is not None:
@@ -147,14 +157,15 @@ def of_classes(dataset, numbers):
 
 def rows_of_each_class(dataset, images, seed):
     """The rows, in order, of `images` images, equally many of each class that has any."""
-    labels = np.unique(dataset.labels)
+    strata = dataset.strata
+    labels = np.unique(strata)
     K = len(labels)
     each, rest = divmod(images, K)
     expected = f"expected equally many images of each of {K} classes, such as {K * max(1, round(images / K))} in all"
     require(images >= 1 and not rest, expected, images)
     chosen = []
     for label in labels:
-        name, rows = dataset.classes[label], np.flatnonzero(dataset.labels == label)
+        name, rows = dataset.classes[label], np.flatnonzero(strata == label)
         most = f"expected at most {len(rows)} images of each class, as many as class {name} has"
         require(len(rows) >= each, most, each)
         chosen.append(Key(seed).at(f"choose.{name}").generator().permutation(rows)[:each])

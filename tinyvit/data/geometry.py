@@ -54,15 +54,16 @@ def matrices(B, yy=1.0, yx=0.0, y=0.0, xy=0.0, xx=1.0, x=0.0):
     return result
 
 
-def resample(images, matrices):
+def resample(images, matrices, outside=0):
     """Images (B, C, H, W) with each pixel read where the image's matrix says, from the nearest pixel of the old image.
 
-    What is read outside of the old image is zero, black. Nearest rather than bilinear, as is the default of the
-    policies' published versions: it costs one gather of bytes, blurs nothing, and is exact for crops and flips.
+    What is read outside of the old image is `outside`, black by default. Nearest rather than bilinear, as is the
+    default of the policies' published versions: it costs one gather of bytes, blurs nothing, and is exact for crops and
+    flips.
     """
     xp = array_module(images)
     B, C, H, W = images.shape
-    framed = xp.zeros((B, C, H + 2, W + 2), images.dtype)  # whatever is read outside is read from the frame
+    framed = xp.full((B, C, H + 2, W + 2), outside, images.dtype)  # whatever is read outside is read from the frame
     framed[:, :, 1:-1, 1:-1] = images
     (yy, yx, y), (xy, xx, x) = np.moveaxis(matrices[:, :2], 0, -1)
     # 1.5 = 1 for the frame, and 1/2 to round to the nearest when the fraction is cut off.

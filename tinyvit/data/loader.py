@@ -20,7 +20,7 @@ MAX_DROPPED_FRACTION = 1 / 8  # of the images at most, in a shuffled epoch
 
 class Batch(NamedTuple):
     images: Array   # (B, C, H, W)  normalised
-    targets: Array  # (B,) labels, or (B, K) probabilities where images are mixed
+    targets: Array  # (B,) labels, (B, H, W) those of pixels, or (B, K) probabilities where images are mixed
 
 
 class Loader:

@@ -42,7 +42,11 @@ def resize_dataset(dataset, size, resample="bicubic", crop=1.0):
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(run, range(0, len(planes), CHANNELS_AT_A_TIME)))
     result = result.reshape(*images.shape[:-2], *size)
-    return replace(dataset, images=result if as_bytes else result.clip(0, dataset.scale))
+    labels = dataset.labels
+    if labels.ndim > 1:
+        masks = map(Image.fromarray, labels.astype("uint8"))
+        labels = np.stack([resize_image(mask, size, "nearest", crop) for mask in masks])
+    return replace(dataset, labels=labels, images=result if as_bytes else result.clip(0, dataset.scale))
 
 
 def shrink(images, size):

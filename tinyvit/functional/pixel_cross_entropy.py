@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import Array, array_module, as_loss
+from tinyvit.arrays import IGNORED, Array, array_module, as_loss
 from tinyvit.dispatch import backward_of, operation
 
 
@@ -14,7 +14,7 @@ class PixelCrossEntropyCache(NamedTuple):
 
 
 @operation(any_dtype="labels")
-def pixel_cross_entropy(logits, labels, ignore=255, count=None):
+def pixel_cross_entropy(logits, labels, ignore=IGNORED, count=None):
     """The mean of −log softmax(logits)_label over the pixels whose label isn't `ignore`, a scalar.
 
     logits   (B, K, H, W)

@@ -218,7 +218,11 @@ class Architecture(Module):
         images = self.to_input(images, preprocess)
         with self.storage.compute_scope():
             logits, _ = self(images, Context(keep_caches=False))
-            return F.softmax(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)[0]
+            return self.probabilities(F.cast(logits, self.dtype) if self.storage.precision.is_low else logits)
+
+    def probabilities(self, logits):
+        """The class probabilities of logits (B, K)."""
+        return F.softmax(logits)[0]
 
     def to_input(self, images, preprocess=None):
         """Images as the model reads them, (B, C, H, W); the arguments are those of `predict`."""

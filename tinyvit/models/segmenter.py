@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tinyvit import functional as F
 from tinyvit.functional.patches import as_pair, grid_of
-from tinyvit.models.architecture import Architecture, as_input, differences, require_classes
+from tinyvit.models.architecture import Architecture, as_input, differences
 from tinyvit.models.convnet import as_maps, as_tokens
 from tinyvit.models.registry import build, config_class, register
 from tinyvit.nn.context import Context
@@ -30,7 +30,8 @@ class SegmenterConfig:
     architecture: str = "vit"
     """The backbone's architecture: any of images whose features lie in a grid."""
     backbone: Any = None
-    """The configuration of the backbone, by default its architecture's; it has no classes."""
+    """The configuration of the backbone, by default its architecture's. Size and channels of its images are those that
+    follow, and it has no classes."""
     img_size: Sides | None = None
     """Side of the images in pixels, or height and width; by default the backbone's."""
     in_chans: PositiveInt | None = None
@@ -53,7 +54,7 @@ class SegmenterConfig:
         known = {field.name for field in fields(cls)}
         if given is None or isinstance(given, dict):
             given = cls(**given or {})
-        if not isinstance(given, cls):
+        if type(given) is not cls:
             raise ValueError(f"backbone must be a {cls.__name__} for the architecture {self.architecture!r}, got a "
                              f"{type(given).__name__}")  # fmt: skip
         if "frames" in known or not all(hasattr(given, name) for name in ("out_chans", "stride")):
@@ -141,17 +142,9 @@ class Segmenter(Architecture):
         images = as_input(images, self.image_shape, self.storage.compute_dtype, self.config.dynamic_img_size)
         return replace(ctx or Context(), patches=(grid_of(images.shape[2:], self.config.stride), None))
 
-    def predict(self, images, preprocess=None):
-        """Class probabilities of each pixel, (B, K, H, W); the arguments are those of `Architecture.predict`."""
-        require_classes(self)
-        images = self.to_input(images, preprocess)
-        with self.storage.compute_scope():
-            logits, _ = self(images, Context(keep_caches=False))
-            return as_maps(F.softmax(as_tokens(F.cast(logits, self.dtype)))[0])
-
-    @property
-    def classes(self):
-        return () if self.preprocessing is None else self.preprocessing.classes
+    def probabilities(self, logits):
+        """The probabilities of the classes of each pixel, (B, K, H, W): what `predict` gives."""
+        return as_maps(F.softmax(as_tokens(logits))[0])
 
     def at_img_size(self, img_size, method="bicubic"):
         """Copy the model for images of another size: its backbone's weights as that copies them, the head's as they

@@ -189,9 +189,8 @@ def why_no_graph(config, device, ranks=1, kernels=None):
 def check_served(architecture, task):
     """Raise ValueError for an architecture that can't serve a task."""
     cls, config = ARCHITECTURES.find(architecture)
-    reason = None
-    if task.classifies and cls.task != "classification":
-        reason = cls.why_no_classes or f"it is for the task {cls.task!r}"
+    served = not task.classifies or cls.task == "classification"
+    reason = None if served else cls.why_no_classes or f"it is for the task {cls.task!r}"
     if task.needs_classes and "num_classes" not in config.__dataclass_fields__:
         reason = reason or "it has no num_classes"
     if reason:
@@ -202,7 +201,9 @@ def check_served(architecture, task):
 class TrainConfig(RunOptions):
     """A training run."""
 
-    dataset: Literal["digits", "moving-digits", "coloured-digits", "cifar10", "cifar100", "folder"]
+    dataset: Literal[
+        "digits", "moving-digits", "coloured-digits", "segment-digits", "cifar10", "cifar100", "folder"
+    ]
     """The data set."""
     model: Any
     """The shape of the model: the configuration of its architecture."""

@@ -43,6 +43,7 @@ def load_classes(config, data_dir=None, **resizing):
     """
     c, where = config.model, data_dir or config.data_dir
     resizing = {"resample": config.resample, "crop": config.crop} | resizing
+    resizing["masks"] = task_class(config.task).labels_pixels
     frames = getattr(c, "frames", None)
     split = data.load(config.dataset, where, as_pair(c.img_size), c.in_chans, frames, **resizing)
     return data.choose(split, config.classes or None)
@@ -77,6 +78,11 @@ def check_fit(config, dataset):
         )
     if len(shape) == 4 and config.augment.policy != "none":
         raise ValueError(f"augment.policy is for images; for videos it must be 'none', got {config.augment.policy!r}")
+    labels, of_pixels = dataset.labels.ndim > 1, task_class(config.task).labels_pixels
+    if labels != of_pixels:
+        kinds = [f"a label for each {'pixel' if kind else 'image'}" for kind in (of_pixels, labels)]
+        raise ValueError(f"the task {config.task!r} needs {kinds[0]}, but the data set has {kinds[1]}; take another "
+                         "data set or another --task")  # fmt: skip
     if crop >= min(shape[-2:]):
         raise ValueError(f"augment.crop shifts images of {shape[-2]}×{shape[-1]} by up to {crop} pixels; take fewer")
     if task_class(config.task).needs_classes and model.num_classes != len(dataset.classes):

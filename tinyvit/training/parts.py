@@ -29,10 +29,11 @@ class BatchParts:
         self.batch = named_arrays(images, targets, objective, model.device)
         size = batch_size(self.batch)
         self.samples, self.ranks = (size, None) if part is None else (part.samples, part.ranks)
-        whole, normed = has_flag(objective, "mixes_samples"), mixes_samples(model, ctx)
+        whole = has_flag(objective, "mixes_samples")
+        normed = mixes_samples(model, ctx) or has_flag(objective, "exchanges")
         if whole and accumulate > 1:
             raise ValueError(f"the objective mixes samples, so accumulate must be 1, got {accumulate}")
-        if normed:  # all parts exchange their statistics, so they are computed at the same time
+        if normed:  # all parts exchange statistics or counts, so they are computed at the same time
             accumulate, whole = 1, whole or thread_state.in_worker
         self.accumulate = accumulate
         self.threads = threads_for(max(self.batch.values(), key=lambda array: array.size), threads)

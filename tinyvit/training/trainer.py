@@ -135,7 +135,8 @@ class Trainer:
         key, train = Key(config.seed, last), self.split.train
         samples = max(2, min(self.largest, MEASURED_BYTES // activation_bytes(self.task.backbone(self.model), 1)))
         images = np.zeros((samples, *train.images.shape[1:-2], *self.image_size(last)), self.model.dtype)
-        arrays = (to_device(x, self.device) for x in (images, np.resize(train.labels, samples)))
+        labels = np.resize(train.labels, (samples, *train.labels.shape[1:]))
+        arrays = (to_device(x, self.device) for x in (images, labels))
 
         kept = sum(array.nbytes for array in self.task.state().values())
         if self.ema is not None:

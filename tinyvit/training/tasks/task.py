@@ -18,7 +18,7 @@ from tinyvit.registry import Registry
 from tinyvit.training.inference import forwards, sum_over
 from tinyvit.validation import require, validate
 
-NAMES = ("classification", "clip", "diffusion", "dino", "distillation", "mae", "masked-patches")
+NAMES = ("classification", "clip", "diffusion", "dino", "distillation", "mae", "masked-patches", "segmentation")
 TASKS = Registry("task", {name: f"tinyvit.training.tasks.{name.replace('-', '_')}" for name in NAMES})
 
 register, task_class = TASKS.register, TASKS.find  # @register("classification"); its class
@@ -65,10 +65,13 @@ class Task:
     headings, shares   how figures are shown: short headings by name, and which names are shares, shown in percent
     higher_is_better   whether more of the headline is better
     mixes_samples      whether a sample's loss depends on the others: a batch is then never split
+    exchanges          whether the parts of a batch exchange values in `loss`, by `ctx.join`; all are then computed at
+                       the same time, and optim.accumulate does nothing
     gathers            whether its loss then gets what it needs of other ranks' samples by `F.gather_batch`
     needs_training_set whether `evaluate` needs the images that the model learned from, as `train`
     needs_classes      whether the model must have as many classes as the data set
     classifies         whether the model's output are the logits of classes
+    labels_pixels      whether it learns from a label for each pixel, and not for each image
     static             whether `loss`, for batches of one shape, launches the same on a GPU at every step, or at those
                        that `graph_of` says: a CUDA graph can then replay it
     command            the command that is made for its models, where there is one
@@ -81,9 +84,9 @@ class Task:
     metrics, score_names = (), ("loss",)
     headings, shares = {}, frozenset()
     higher_is_better = False
-    mixes_samples = gathers = False
+    mixes_samples = gathers = exchanges = False
     needs_training_set = needs_classes = False
-    classifies = False
+    classifies = labels_pixels = False
     static = False
     command = None
     evaluation_keys = (Key(0),)
