@@ -16,12 +16,12 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_274,
-    "tests": 28_270,
-    "tinyvit": 27_490,
+    "tests": 28_331,
+    "tinyvit": 27_581,
     "tinyvit/*": 1_292,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_236,
-    "tinyvit/data": 1_569,
+    "tinyvit/cli": 1_276,
+    "tinyvit/data": 1_568,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_280,
     "tinyvit/interop": 1_489,
@@ -29,8 +29,8 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/models": 2_732,
     "tinyvit/nn": 1_451,
     "tinyvit/optim": 356,
-    "tinyvit/probe": 2_764,
-    "tinyvit/training": 4_113,
+    "tinyvit/probe": 2_801,
+    "tinyvit/training": 4_128,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

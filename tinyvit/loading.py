@@ -43,7 +43,7 @@ def load(path, *, best=False, device="cpu", num_heads=None, img_size=None, mean=
         if named:
             raise ValueError(f"{run} is a run, which says all that is needed; leave out {', '.join(named)}")
         trained = load_trained(run, device, best)
-        trained.model.why_no_classes = trained.why_no_classes
+        trained.model.why_no_classes = None if trained.task.labels_pixels else trained.why_no_classes
         notes = (read_json(run, trained.folder.imported.name) or {}).get("notes", ())
         return attach_preprocessing(trained.model, trained.preprocessing, notes)
     if best:

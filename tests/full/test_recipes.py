@@ -43,3 +43,8 @@ def test_clip_finds_the_captions_of_seen_pairs_and_of_many_that_it_has_not_seen(
 
 def test_directions_of_moving_digits_are_told_from_a_single_epoch(tmp_path):
     assert accuracy_of(tmp_path, "moving-digits", "--epochs", "1") >= 0.95
+
+
+def test_digits_on_photographs_are_segmented(tmp_path):
+    summary = summary_of(tmp_path, "segment-digits")
+    assert summary["mean_iou"] >= 0.72 and summary["pixel_accuracy"] > 0.9

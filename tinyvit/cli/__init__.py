@@ -16,7 +16,7 @@ USAGE = """usage: tinyvit COMMAND …
   train PRESET [OPTIONS]   train a ViT; presets: {presets}
   finetune RUN --data NAME train a trained model further, on other images; with --img-size, on larger ones
   evaluate RUN             accuracy of a trained model on the test images, class by class
-  predict RUN IMAGE…       classify images of your own
+  predict RUN IMAGE…       classify images of your own, or each of their pixels
   compare RUN RUN…         settings that differ, results and curves of several trainings side by side
   match RUN IMAGE… --text "…" --text "…"
                            which text an image is most like, by a trained CLIP
@@ -33,8 +33,8 @@ USAGE = """usage: tinyvit COMMAND …
   exercises grade FILE     grade the exercises in a learner's script or notebook
   exercises export --nbgrader DIR
                            write the exercises as assignments for nbgrader
-  data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100; digits, moving-digits and
-                           coloured-digits are built in
+  data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100; digits, moving-digits,
+                           coloured-digits and segment-digits are built in
   summary [MODEL]          layer by layer: shapes, parameters, multiply-adds, memory; or that of a run: summary RUN;
                            without one, or for a pattern such as "swin*", the models by name
   gradcheck [MODEL]        check every hand-written gradient

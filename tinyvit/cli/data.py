@@ -16,7 +16,7 @@ class Data:
     The cache folder is TINYVIT_DATA, or else the platform's."""
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """The data set: digits, moving-digits, coloured-digits, cifar10 or cifar100."""
+    """The data set: digits, moving-digits, coloured-digits, segment-digits, cifar10 or cifar100."""
     source: Annotated[str | None, arg(name="from")] = None
     """A file or folder that you have: it is read, checked and copied, and nothing is downloaded."""
     data_dir: str | None = None

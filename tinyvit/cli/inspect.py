@@ -22,12 +22,13 @@ from tinyvit.training.display import table
 from tinyvit.training.metrics import check_finite
 from tinyvit.training.tasks import Task
 from tinyvit.training.tasks.classification import logits_of
+from tinyvit.training.tasks.segmentation import label_pixels
 from tinyvit.training.trained import load_for_evaluation, require_classifier
 
 DPI = 130
 MEAN_IMAGES = 64
 PAGE_IMAGES = 12  # enough for one of each of ten classes
-RECONSTRUCTIONS = 8  # images
+RECONSTRUCTIONS = LABELLED = 8  # images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,8 @@ class Inspect(ModelOptions):
         self.check(trained)
         folder = expand_path(self.default_place(trained) if self.out is None else self.out)
         check_folder(folder)
-        inspection = Inspection(trained.model, trained.preprocessing.classes, trained.why_no_classes)
+        model = trained.model.backbone if trained.task.labels_pixels else trained.model
+        inspection = Inspection(model, trained.preprocessing.classes, trained.why_no_classes)
         with computing(trained, self):
             test = self.load_test_images(trained, inspection)
             self.draw_image(trained, inspection, test)
@@ -104,7 +106,7 @@ class Inspect(ModelOptions):
             if self.data_dir is not None or self.number_in(None) is not None:
                 raise
             names = ["distance", "spectrum", "norms", "receptive", "most-wrong"]
-            names += ["reconstructions"] * can_reconstruct(trained)
+            names += ["reconstructions"] * can_reconstruct(trained) + ["pixels"] * trained.task.labels_pixels
             inspection.left_out = dict.fromkeys(names, " ".join(str(error).split()))
             return None
 
@@ -134,6 +136,12 @@ class Inspect(ModelOptions):
                 guesses = trained.task.reconstruct(learner, to_device(images, learner.device))
             mean, std = (np.reshape(x, (-1, 1, 1)) for x in (test.mean, test.std))
             inspection.draw_reconstructions(rows, [to_numpy(x) * std + mean for x in (images, *guesses)])
+        if trained.task.labels_pixels:
+            rows = evenly_spaced(LABELLED, len(test))
+            images = test.normalise(test.images[rows], trained.model.dtype.name)
+            logits = label_pixels(trained.model, to_device(images, trained.model.device), self.threads)
+            pixels, predicted = test.images[rows] / test.scale, to_numpy(logits).argmax(1)
+            inspection.draw_pixels(rows, pixels, predicted, test.labels[rows], test.classes)
         if trained.why_no_classes:
             inspection.left_out["most-wrong"] = trained.why_no_classes
             return

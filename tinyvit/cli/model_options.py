@@ -60,14 +60,14 @@ class FileOptions(ModelOptions):
         if not self.images or "" in self.images:
             raise ValueError(f"expected a run folder and images: RUN IMAGE…, got {self.run} and no image")
 
-    def show_shares(self, results, key, what):
+    def show_shares(self, results, key, what, share="probability"):
         """Print for each (image, [(class or text, probability), …], error) a line with a bar for each of these, or one
-        JSON object, with the `what` and the probability of each at `key`. Returns the exit status."""
+        JSON object, with the `what` and the `share` of each at `key`. Returns the exit status."""
         unreadable = []
         for path, shares, _ in readable(results, unreadable):
             width = max(len(printable(name)) for name, _ in shares)
             lines = [f"  {printable(name):<{width}}   {100 * p:6.2f} %  {'█' * round(20 * p)}" for name, p in shares]
-            self.show({"image": str(path), key: [{what: name, "probability": p} for name, p in shares]},
+            self.show({"image": str(path), key: [{what: name, share: p} for name, p in shares]},
                       "\n".join([printable(path), *map(str.rstrip, lines)]))  # fmt: skip
         return 2 if unreadable else 0
 

@@ -1,6 +1,6 @@
 """tinyvit train"""
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Literal
 
 from tinyvit.cli.parsing import option, parse
@@ -41,6 +41,9 @@ def train(rest):
     if "--resume" in options:
         raise ValueError("a run is resumed without a preset: tinyvit train --resume RUN")
     default = switch(preset(name), option(options, "--architecture"), option(options, "--task"))
+    backbone = option(options, "--model.architecture")
+    if default.architecture == "segmenter" and backbone not in (None, default.model.architecture):
+        default = replace(default, model=replace(default.model, architecture=backbone, backbone=None))
     of_task = type(default.objective)
     typed = [("model", config_class(default.architecture)), ("objective", of_task, field(default_factory=of_task))]
     cls = make_dataclass("TrainConfig", typed, bases=(TrainConfig, SeveralSeeds), frozen=True)

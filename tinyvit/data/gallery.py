@@ -17,7 +17,6 @@ SEED = 6
 RANDOM = {
     "crop": Augmentation(crop=4), "flip": Augmentation(flip=True), "erase": Augmentation(erase=1.0),
     "mixup": Augmentation(mixup=1.0), "cutmix": Augmentation(cutmix=1.0),
-    "rotate": Augmentation(rotate=30.0),
     "TrivialAugment": Augmentation(policy="trivial"), "RandAugment": Augmentation(policy="rand"),
 }  # fmt: skip
 

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from tinyvit import probe
+from tinyvit.arrays import IGNORED
+from tinyvit.probe.overlay import draw_labels
 from tinyvit.probe.pictures import image_rows
 from tinyvit.probe.trace import no_attention
 
@@ -235,6 +237,23 @@ class Inspection:
             image_rows([("original", original), ("seen", visible), ("guessed", guessed)]),
             ("reconstruction", f"off by {100 * error:.1f} % of a fully lit pixel (root of the mean square)"),
             reconstructed=rows.tolist(),
+        )
+
+    def draw_pixels(self, rows, pixels, predicted, truth, classes):
+        """Draw the predicted and the true classes (n, H, W) of the pixels of images (n, C, H, W), from 0 to 1.
+
+        rows   the numbers of these test images
+        """
+        counted = truth != IGNORED
+        wrong = float(((predicted != truth) & counted).sum() / max(1, counted.sum()))
+        count = with_count(len(rows), "test image")
+        self.add(
+            "pixels",
+            f"{count}: true and predicted classes of the pixels, and where they differ",
+            draw_labels(pixels, predicted, classes, truth),
+            ("pixels", f"{100 * wrong:.1f} % of the pixels of these images are wrong"),
+            labelled=rows.tolist(),
+            wrong_pixels=wrong,
         )
 
     def draw_mistakes(self, logits, labels, images, scale):

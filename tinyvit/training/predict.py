@@ -14,6 +14,7 @@ from tinyvit.functional.softmax import log_softmax
 from tinyvit.training.inference import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
 from tinyvit.training.tasks.classification import classify
+from tinyvit.training.tasks.segmentation import label_pixels
 from tinyvit.training.threads import thread_count
 
 MAX_BATCH_IMAGES = 64  # images at a time, or fewer for a large model, so that thousands need no more memory than these
@@ -25,6 +26,14 @@ class FileResult(NamedTuple):
     path: Path
     result: Any
     error: str | None = None
+
+
+class PixelClasses(NamedTuple):
+    """The classes of the pixels of an image file."""
+
+    shares: list        # (name, share of the pixels) of the classes that it has, the largest first
+    pixels: np.ndarray  # (C, H, W) from 0 to 1, as the image was prepared
+    labels: np.ndarray  # (H, W)  number of each pixel's likeliest class
 
 
 def predict(model, preprocessing, paths, *, top=5, tta=False, invert=False, threads=None):
@@ -49,6 +58,26 @@ def predict(model, preprocessing, paths, *, top=5, tta=False, invert=False, thre
             yield [(preprocessing.classes[k], float(p[k])) for k in order]
 
     return of_files(named, model, preprocessing, paths, threads, invert)
+
+
+def predict_pixels(model, preprocessing, paths, *, threads=None):
+    """A `FileResult` for each image file, in order, with its `PixelClasses`.
+
+    paths   files and folders; of folders, their `image_files`
+
+    Raises ValueError if the model's output is NaN or infinite.
+    """
+    mean, std = (np.reshape(x, (-1, 1, 1)) for x in (preprocessing.mean, preprocessing.std))
+
+    def labelled(images, names):
+        logits = to_numpy(label_pixels(model, images, threads))
+        check_finite(logits.reshape(len(logits), -1), names=names)
+        for image, labels in zip(to_numpy(images) * std + mean, logits.argmax(1)):
+            counts = np.bincount(labels.ravel(), minlength=len(preprocessing.classes))
+            shares = [(preprocessing.classes[k], float(counts[k] / labels.size)) for k in np.argsort(-counts)]
+            yield PixelClasses([pair for pair in shares if pair[1]], image, labels)
+
+    return of_files(labelled, model, preprocessing, paths, threads)
 
 
 def of_files(function, model, preprocessing, paths, threads=None, invert=None):
