@@ -16,8 +16,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_274,
-    "tests": 28_331,
-    "tinyvit": 27_581,
+    "tests": 28_332,
+    "tinyvit": 27_583,
     "tinyvit/*": 1_292,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_276,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_451,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_801,
-    "tinyvit/training": 4_128,
+    "tinyvit/training": 4_130,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -26,9 +26,9 @@ from emulated_cuda import emulator
 
 # The functions of the module that are used, with the arguments that may be named, ...
 FUNCTIONS = {
-    "arange": ("dtype",), "asarray": ("dtype",), "ascontiguousarray": (),
+    "arange": ("dtype",), "asarray": ("dtype",), "ascontiguousarray": (), "bincount": ("minlength",),
     "broadcast_to": (), "clip": (), "concatenate": ("axis",), "copyto": ("where",), "empty": ("dtype",),
-    "empty_like": (), "finfo": (), "ones": ("dtype",), "ones_like": (), "result_type": (), "roll": (),
+    "empty_like": (), "finfo": (), "full": (), "ones": ("dtype",), "ones_like": (), "result_type": (), "roll": (),
     "stack": ("axis",), "take_along_axis": (), "vdot": (), "where": (), "zeros": ("dtype",), "zeros_like": (),
 }  # fmt: skip
 UFUNCS = {

@@ -69,6 +69,7 @@ def test_what_a_segmenter_has_not_is_refused_in_one_line(run, trained, refused, 
         "predict", run, picture, picture, "--overlay", "out.png")  # fmt: skip
     assert "overlay must end in .png, .svg, .pdf" in refused("predict", run, picture, "--overlay", "out.txt")
     assert "--tta needs a classifier" in refused("predict", run, picture, "--tta")
+    assert "expected data with a label for each image; name others by --data" in refused("knn", run)
     assert "the architecture 'clip' gives no feature maps" in refused(
         "train", "segment-digits", "--model.architecture", "clip")  # fmt: skip
     assert "needs a label for each pixel, but the data set has a label for each image" in refused(

@@ -21,6 +21,7 @@ from tinyvit.training.config import TrainConfig, to_json
 from tinyvit.training.datasets import as_configured, chosen_images, load_classes, require_channels
 from tinyvit.training.run_folder import RunFolder, locate_run
 from tinyvit.training.tasks import Task, task_class
+from tinyvit.validation import require
 
 
 class Trained(NamedTuple):
@@ -197,6 +198,7 @@ def load_prepared_data(trained, dataset=None, data_dir=None, classes=(), images=
         data_dir = data_dir or own.data_dir
     size = as_pair(model.img_size)
     split = data.load(dataset, data_dir, size, model.in_chans, prepared.frames, **resizing(prepared))
+    require(split.train.labels.ndim == 1, "expected data with a label for each image; name others by --data", dataset)
     split = data.choose(split, classes or None, images, seed)
     require_channels(split.train, model.in_chans, dataset)
     parts = (replace(part, mean=prepared.mean, std=prepared.std) for part in split)

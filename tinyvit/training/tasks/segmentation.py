@@ -27,7 +27,7 @@ class Segmentation(Task):
         frozenset({"iou", "accuracy", "pixel_accuracy"}),
     )
     higher_is_better = True
-    needs_classes = exchanges = static = labels_pixels = True
+    needs_classes = exchanges = labels_pixels = True
     only = {  # noqa: RUF012 (only read); labels are not mixed, and not resized in the middle of a training
         "architecture": "segmenter", "augment.mixup": 0, "augment.cutmix": 0, "optim.keep_patches": 1,
         "optim.label_smoothing": 0, "optim.small_sizes": (),
