@@ -255,6 +255,7 @@ def operation_cases(seed=0, only=None):
         "linear": lambda: case(normal(B, N, D), normal(K, D), normal(K)),
         "linear, no bias": lambda: case(normal(B, N, D), normal(K, D)),
         "layernorm": lambda: case(normal(B, N, D), normal(D), normal(D)),
+        "rmsnorm": lambda: case(normal(B, N, D), normal(D)),
         **dict.fromkeys((
             "softmax", "gelu", "gelu_tanh", "quick_gelu", "tanh", "pool_token", "first_tokens", "pool_mean",
             "l2_normalise", "gather_batch", "sigmoid", "silu"
@@ -263,6 +264,7 @@ def operation_cases(seed=0, only=None):
         "merge_heads": lambda: case(normal(B, H, N, D // H)),
         "attention": lambda: case(*heads()),
         "attention, bias": lambda: case(*heads(), normal(H, N, N)),
+        "packed_attention": lambda: case(*heads(), bounds=(0, 2, 2, 4, 5)),
         "attention_dropout": lambda: case(*heads(), rate=0.3, key=key),
         "tiled_attention": lambda: case(*heads(), tile=2),
         "tiled_attention, bias": lambda: case(*heads(), normal(H, N, N), tile=2),
@@ -276,6 +278,7 @@ def operation_cases(seed=0, only=None):
         "resize_positions": lambda: case(normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method="bilinear"),
         "resize_positions, bicubic": lambda: case(normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method="bicubic"),
         "resize_positions, zoom": lambda: case(normal(1, 7, D), grid=(2, 3), new_grid=(3, 5), method="zoom"),
+        "rope_halves": lambda: case(normal(B, H, N, D // H), positions=generator.integers(0, 9, (N, 2))),
         "rope": lambda: case(normal(B, H, N, D // H), grid=(2, 2)),
         "take_tokens": lambda: case(normal(B, N, D), index=np.array([[0, 3, 1], [4, 2, 0]])),
         "replace_tokens": lambda: case(normal(B, N, D), normal(1, 1, D), mask=generator.random((B, N)) < 0.5),
@@ -289,7 +292,7 @@ def operation_cases(seed=0, only=None):
             most=np.full(4, 0.5), first=np.arange(4) > 1, half=0.2,
             ends=generator.random((2, 4, 3, D)) < [[[[0.3]]], [[[0.0]]]]),
         "layer_scale": lambda: case(normal(B, N, D), normal(D)),
-        "swiglu": lambda: case(normal(B, N, 2 * D)),
+        "swiglu": lambda: case(normal(B, N, D), normal(B, N, D)),
         "dino_loss": lambda: case(normal(B, 4, K), teacher=generator.dirichlet(np.ones(K), (B, 2)), temperature=0.5),
         "similarity": lambda: case(normal(B, D), normal(K, D), normal(1)),
         "contrastive_loss": lambda: case(normal(N, N)),

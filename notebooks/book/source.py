@@ -18,7 +18,7 @@ PACKAGE = ROOT / "tinyvit"
 # The files of functional/ by what they are about. One that is missing here is shown under `OTHERS`, and a test fails.
 OPERATIONS = {
     "Linear layers and activations": "linear gelu relu tanh sigmoid",
-    "Attention": "softmax attention tiled_attention heads relative_bias rope dot_products",
+    "Attention": "softmax attention tiled_attention packing heads relative_bias rope dot_products",
     "Normalisation": "layernorm batchnorm groupnorm layer_scale modulation",
     "Patches, tokens, positions":
         "patches tubelets tokens embedding conditions positions masking merge_patches shifted_windows",

@@ -54,3 +54,17 @@ def test_layernorm_of_a_constant_is_its_bias():
 def test_layernorm_refuses_to_broadcast(weight, bias):
     with pytest.raises(ValueError, match="layernorm: expected x .* with D > 0, got"):
         F.layernorm(np.ones((2, 5)), np.ones(weight), np.ones(bias))
+
+
+@given(arrays=normals((2, 3, 8), (8,), dtype="float64"), scale=st.floats(1e-3, 1e3))
+def test_rmsnorm_is_the_layernorm_of_rows_without_a_mean_and_invariant_to_their_scale(arrays, scale):
+    x, weight = arrays
+    x = x - x.mean(-1, keepdims=True)
+    expected, _ = F.layernorm(x, weight, np.zeros(8), eps=0.0)
+    np.testing.assert_allclose(F.rmsnorm(scale * x, weight, eps=0.0)[0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (2, 0), ()])
+def test_rmsnorm_refuses_to_broadcast(shape):
+    with pytest.raises(ValueError, match="rmsnorm: expected x .* with D > 0, got"):
+        F.rmsnorm(np.ones(shape), np.ones(1))

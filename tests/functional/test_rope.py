@@ -59,7 +59,17 @@ def test_the_first_half_of_the_pairs_turns_with_the_column_the_second_with_the_r
     np.testing.assert_allclose(angles, [[0, 0, 0, 0], [*w, 0, 0], [0, 0, *w], [*w, *w]], atol=1e-15)
 
 
+def test_halves_turn_a_number_of_each_half_first_with_the_row_then_with_the_column():
+    x = np.zeros((1, 1, 4, 8))
+    x[..., :4] = 1                                       # every pair is (1, 0)
+    y, _ = F.rope_halves(x, np.array([[0, 0], [0, 1], [1, 0], [1, 1]]))
+    w = [1, 10_000**-0.5]
+    np.testing.assert_allclose(np.arctan2(y[..., 4:], y[..., :4])[0, 0], [[0] * 4, [0, 0, *w], [*w, 0, 0], w + w])
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 4, 6), (1, 1, 3, 8)])
 def test_rope_refuses_heads_that_do_not_fit(shape):
     with pytest.raises(ValueError, match="rope: expected"):
         F.rope(np.ones(shape), (2, 2))
+    with pytest.raises(ValueError, match="rope_halves: expected"):
+        F.rope_halves(np.ones(shape), np.ones((4, 2)))

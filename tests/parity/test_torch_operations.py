@@ -53,10 +53,11 @@ def test_linear_is_that_of_torch(x, width, seed):
 
 
 @given(x=tokens(), eps=st.sampled_from([1e-6, 1e-5, 1e-2]), seed=seeds())
-def test_layernorm_is_that_of_torch(x, eps, seed):
+def test_layernorm_and_rmsnorm_are_those_of_torch(x, eps, seed):
     D = x.shape[-1]
     weight, bias = normal(seed, (D,), (D,))
     assert_same_as_torch(F.layernorm, lambda x, w, b: T.layer_norm(x, (D,), w, b, eps), x, weight, bias, eps=eps)
+    assert_same_as_torch(F.rmsnorm, lambda x, w: T.rms_norm(x, (D,), w, eps), x, weight, eps=eps)
 
 
 @given(x=tokens(), num_heads=SIZES, d=SIZES, seed=seeds())

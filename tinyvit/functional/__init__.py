@@ -62,7 +62,7 @@ from tinyvit.functional.groupnorm import (
 from tinyvit.functional.heads import merge_heads, merge_heads_backward, split_heads, split_heads_backward
 from tinyvit.functional.interpolation import resize_bilinear, resize_bilinear_backward
 from tinyvit.functional.layer_scale import layer_scale, layer_scale_backward
-from tinyvit.functional.layernorm import layernorm, layernorm_backward
+from tinyvit.functional.layernorm import layernorm, layernorm_backward, rmsnorm, rmsnorm_backward
 from tinyvit.functional.linear import linear, linear_backward
 from tinyvit.functional.masking import (
     mean_squared_error,
@@ -74,6 +74,7 @@ from tinyvit.functional.masking import (
 )
 from tinyvit.functional.merge_patches import merge_patches, merge_patches_backward
 from tinyvit.functional.modulation import add_gated, add_gated_backward, modulate, modulate_backward
+from tinyvit.functional.packing import packed_attention, packed_attention_backward
 from tinyvit.functional.pad import zero_pad2d, zero_pad2d_backward
 from tinyvit.functional.patches import patchify, patchify_backward, unpatchify, unpatchify_backward
 from tinyvit.functional.pixel_cross_entropy import pixel_cross_entropy, pixel_cross_entropy_backward
@@ -98,7 +99,7 @@ from tinyvit.functional.positions import (
 )
 from tinyvit.functional.relative_bias import relative_bias, relative_bias_backward
 from tinyvit.functional.relu import relu, relu_backward
-from tinyvit.functional.rope import rope, rope_backward
+from tinyvit.functional.rope import rope, rope_backward, rope_halves, rope_halves_backward
 from tinyvit.functional.scale_channels import scale_channels, scale_channels_backward
 from tinyvit.functional.shifted_windows import (
     from_windows,

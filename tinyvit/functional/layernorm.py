@@ -1,4 +1,4 @@
-"""Layer normalisation."""
+"""Layer normalisation, and root mean square normalisation, which leaves the mean as it is."""
 
 from typing import NamedTuple
 
@@ -51,3 +51,37 @@ def layernorm_backward(dy, cache):
     g = dy * weight
     dx = rstd * (g - g.mean(-1, keepdims=True) - xhat * (g * xhat).mean(-1, keepdims=True))
     return dx, sum_rows(dy * xhat), sum_rows(dy)
+
+
+class RmsnormCache(NamedTuple):
+    xhat: Array    # (..., D)  normalised input
+    rrms: Array    # (..., 1)  1 / root mean square
+    weight: Array  # (D,)
+
+
+@operation(arrays="x weight")
+def rmsnorm(x, weight, eps=1e-6):
+    """Give every row of `x` (..., D) mean square 1, then scale by `weight` (D,):
+
+        r = √(mean(x²) + ε)   x̂ = x / r   y = x̂ · weight
+
+    It is `layernorm` without the mean and without the shift. Zhang & Sennrich 2019, "Root mean square layer
+    normalization", eq. 4.
+    """
+    if not x.ndim or not x.shape[-1] or weight.shape != x.shape[-1:]:
+        raise ValueError(f"rmsnorm: expected x (..., D) and weight (D,) with D > 0, got {x.shape} and {weight.shape}")
+    rrms = ((x * x).mean(-1, keepdims=True) + eps) ** -0.5
+    xhat = x * rrms
+    return xhat * weight, RmsnormCache(xhat, rrms, weight)
+
+
+@backward_of(rmsnorm, result=lambda cache: cache.xhat.shape, parameters=lambda cache: [cache.weight.shape])
+def rmsnorm_backward(dy, cache):
+    """With g = dy · weight, dx = (g − x̂ mean(g x̂)) / r; dweight = Σ dy x̂. Returns (dx, dweight).
+
+    This is `layernorm_backward` without mean(g), as no mean was subtracted.
+    """
+    xhat, rrms, weight = cache
+    g = dy * weight
+    dx = rrms * (g - xhat * (g * xhat).mean(-1, keepdims=True))
+    return dx, sum_rows(dy * xhat)

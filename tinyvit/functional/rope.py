@@ -5,15 +5,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import Array
+from tinyvit.arrays import Array, array_module
 from tinyvit.backend import constant, device_of
 from tinyvit.dispatch import backward_of, operation
+
+NEIGHBOURS = slice(0, None, 2), slice(1, None, 2)  # the even and the odd numbers of a row
 
 
 class RopeCache(NamedTuple):
     cos: Array  # (N, d/2), or with an index (B, 1, n, d/2)
     sin: Array
     shape: tuple  # (B, H, prefix + N, d) of x
+    pairs: tuple  # which numbers of a row are the first of a pair, and which the second, as slices
 
 
 @operation(any_dtype="index")
@@ -34,23 +37,52 @@ def rope(x, grid, theta=100.0, index=None):
     cos, sin = rope_tables(rows, columns, x.shape[-1], theta, device_of(x), x.real.dtype)
     if index is not None:
         cos, sin = cos[index][:, None], sin[index][:, None]
-    return rotate(x, cos, sin), RopeCache(cos, sin, x.shape)
+    return rotate(x, cos, sin, NEIGHBOURS), RopeCache(cos, sin, x.shape, NEIGHBOURS)
 
 
 @backward_of(rope, result=lambda cache: cache.shape)
 def rope_backward(dy, cache):
     """A rotation's transpose is its inverse: turn the gradient back by the same angles."""
-    cos, sin, _ = cache
-    return rotate(dy, cos, -sin)
+    cos, sin, _, pairs = cache
+    return rotate(dy, cos, -sin, pairs)
 
 
-def rotate(x, cos, sin):
+@operation(any_dtype="positions")
+def rope_halves(x, positions, theta=10000.0):
+    """Turn pairs of numbers of a query or key by angles that grow with the token's place, as language models do it.
+
+    x (B, H, N, d), d a multiple of 4; positions (N, 2), the row and the column of each token. `rope` pairs neighbours;
+    here the pairs are (x₀, x_{d/2}), (x₁, x_{d/2+1}), …, a number of the first half with one of the second. The first
+    d/4 of them are rotated by row·ωₖ and the rest by column·ωₖ, with ωₖ = theta^(−k/(d/4)): rows come first.
+    Bai et al. 2025, "Qwen2.5-VL technical report", section 2.1.1.
+    """
+    width = x.shape[-1] if x.ndim else 0
+    if x.ndim < 2 or width % 4 or positions.shape != (x.shape[-2], 2):
+        raise ValueError(f"rope_halves: expected x (..., N, d), d a multiple of 4, and positions (N, 2), got {x.shape} "
+                         f"and {positions.shape}")  # fmt: skip
+    xp = array_module(x)
+    frequencies = theta ** -(xp.arange(width // 4) / (width // 4))
+    angles = (positions[:, :, None] * frequencies).reshape(-1, width // 2)     # in float64, whatever x is
+    cos = xp.cos(angles).astype(x.real.dtype)
+    sin = xp.sin(angles).astype(x.real.dtype)
+    pairs = slice(width // 2), slice(width // 2, None)
+    return rotate(x, cos, sin, pairs), RopeCache(cos, sin, x.shape, pairs)
+
+
+@backward_of(rope_halves, result=lambda cache: cache.shape)
+def rope_halves_backward(dy, cache):
+    """Turn the gradient back by the same angles: `rope_backward`."""
+    return rope_backward.reference(dy, cache)
+
+
+def rotate(x, cos, sin, pairs):
     """Rotate the pairs of the last cos.shape[-2] tokens of x: (a, b) becomes (a cos − b sin, a sin + b cos)."""
     y = x.copy()
-    patches = (..., slice(x.shape[-2] - cos.shape[-2], None))
-    a, b = x[(*patches, slice(0, None, 2))], x[(*patches, slice(1, None, 2))]
-    y[(*patches, slice(0, None, 2))] = a * cos - b * sin
-    y[(*patches, slice(1, None, 2))] = a * sin + b * cos
+    patches = slice(x.shape[-2] - cos.shape[-2], None)
+    first, second = ((..., patches, numbers) for numbers in pairs)
+    a, b = x[first], x[second]
+    y[first] = a * cos - b * sin
+    y[second] = a * sin + b * cos
     return y
 
 

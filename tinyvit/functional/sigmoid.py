@@ -49,30 +49,28 @@ def silu_backward(dy, cache):
 
 
 class SwigluCache(NamedTuple):
-    x: Array     # (..., 2H)
-    gate: Array  # (..., H)  σ of the first half
+    gate: Array   # (...)
+    up: Array     # (...)
+    share: Array  # (...)  σ(gate)
 
 
-@operation
-def swiglu(x):
-    """y = a σ(a) · b for the halves a and b of `x` (..., 2H): SiLU of one is the gate of the other, (..., H).
+@operation(arrays="gate up")
+def swiglu(gate, up):
+    """y = gate σ(gate) · up: SiLU of one array is the gate of the other, of the same shape.
 
     Shazeer 2020, "GLU variants improve transformer", eq. 6.
     """
-    if not x.ndim or x.shape[-1] % 2:
-        raise ValueError(f"swiglu: expected x (..., 2H) with two halves, got {x.shape}")
-    half = x.shape[-1] // 2
-    gate = logistic(x[..., :half])
-    return x[..., :half] * gate * x[..., half:], SwigluCache(x, gate)
+    if gate.shape != up.shape:
+        raise ValueError(f"swiglu: expected gate and up of one shape, got {gate.shape} and {up.shape}")
+    share = logistic(gate)
+    return gate * share * up, SwigluCache(gate, up, share)
 
 
-@backward_of(swiglu, result=lambda cache: cache.gate.shape)
+@backward_of(swiglu, result=lambda cache: cache.up.shape)
 def swiglu_backward(dy, cache):
-    """da = dy b σ(a) (1 + a (1 − σ(a))) and db = dy a σ(a), side by side."""
-    x, gate = cache
-    a, b = x[..., : gate.shape[-1]], x[..., gate.shape[-1] :]
-    da = dy * b * (gate * (1 + a * (1 - gate)))
-    return array_module(dy).concatenate([da, dy * (a * gate)], axis=-1)
+    """dgate = dy up σ(gate) (1 + gate (1 − σ(gate))) and dup = dy gate σ(gate). Returns (dgate, dup)."""
+    gate, up, share = cache
+    return dy * up * (share * (1 + gate * (1 - share))), dy * (gate * share)
 
 
 def logistic(x):

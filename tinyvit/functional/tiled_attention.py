@@ -18,6 +18,9 @@ from tinyvit.functional.chunks import chunks
 from tinyvit.functional.heads import empty_gradients
 
 TILE = 256  # tokens; a head's tile of scores, 256 kB in float32, stays in a core's cache
+# The number of tokens from which on attention is tiled. Computing the scores again in the backward then takes no longer
+# than moving them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
+MIN_TILED_TOKENS = 1024
 
 
 class TiledAttentionCache(NamedTuple):

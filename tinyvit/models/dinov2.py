@@ -14,9 +14,8 @@ from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import ViT, block_options
 from tinyvit.models.vit_config import ViTConfig
 from tinyvit.nn import init
-from tinyvit.nn.block import Block
-from tinyvit.nn.chain import Chain, Operation, TransparentChain
-from tinyvit.nn.layers import Linear
+from tinyvit.nn.block import Block, GatedMlp
+from tinyvit.nn.chain import TransparentChain
 from tinyvit.nn.module import Module
 from tinyvit.nn.variables import Parameter
 from tinyvit.validation import Count, Finite
@@ -58,15 +57,6 @@ class LayerScale(Module):
         with self.gradients() as into:
             dx, _ = F.layer_scale_backward(dy, cache, into=into)
         return dx
-
-
-class GatedMlp(Chain):
-    """y = (SiLU(a) · b) W₂ᵀ + b₂ with a and b the halves of x W₁ᵀ + b₁. See `functional.swiglu`."""
-
-    def __init__(self, dim, hidden):
-        self.fc1 = Linear(dim, 2 * hidden)
-        self.act = Operation(F.swiglu)
-        self.fc2 = Linear(hidden, dim)
 
 
 class ScaledBlock(Block):

@@ -6,14 +6,11 @@ from tinyvit import functional as F
 from tinyvit.functional.heads import MergeHeadsCache, SplitHeadsCache
 from tinyvit.functional.linear import LinearCache
 from tinyvit.functional.rope import RopeCache
+from tinyvit.functional.tiled_attention import MIN_TILED_TOKENS
 from tinyvit.nn import init
 from tinyvit.nn.layers import Dropout, Linear
 from tinyvit.nn.module import Module
 from tinyvit.nn.tree import tree
-
-# The number of tokens from which on attention is tiled. Computing the scores again in the backward then takes no longer
-# than moving them through memory (equal on a CPU from about 600 tokens on), and a step needs half of the memory.
-MIN_TILED_TOKENS = 1024
 
 
 class SelfAttentionCache(NamedTuple):

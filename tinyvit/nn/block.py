@@ -1,8 +1,9 @@
-"""The MLP and the residual block."""
+"""The MLPs and the residual block."""
 
 from typing import Any, NamedTuple
 
 from tinyvit import functional as F
+from tinyvit.arrays import array_module
 from tinyvit.functional.dropout import DropoutCache
 from tinyvit.functional.layernorm import LayerNormCache
 from tinyvit.functional.linear import LinearCache
@@ -10,7 +11,7 @@ from tinyvit.nn import init
 from tinyvit.nn.attention import Attention, SelfAttentionCache
 from tinyvit.nn.layers import Dropout, DropPath, LayerNorm, Linear
 from tinyvit.nn.module import Module
-from tinyvit.nn.tree import tree
+from tinyvit.nn.tree import cache_type, tree
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -56,6 +57,28 @@ class Mlp(Module):
         dh = self.drop1.backward(dh, cache.drop1)
         dh = self.act.backward(dh, cache.act)
         return self.fc1.backward(dh, cache.fc1)
+
+
+GatedMlpCache = cache_type("GatedMlp", "fc1 act fc2")
+
+
+class GatedMlp(Module):
+    """y = (SiLU(a) · b) W₂ᵀ + b₂ with a and b the halves of x W₁ᵀ + b₁. See `functional.swiglu`."""
+
+    def __init__(self, dim, hidden):
+        self.fc1 = Linear(dim, 2 * hidden)
+        self.fc2 = Linear(hidden, dim)
+
+    def forward(self, x, ctx=None):
+        h, c_fc1 = self.fc1(x, ctx)                                            # (B, N, 2·hidden)
+        half = h.shape[-1] // 2
+        h, c_act = F.swiglu(h[..., :half], h[..., half:])                      # (B, N, hidden)
+        y, c_fc2 = self.fc2(h, ctx)
+        return y, GatedMlpCache(c_fc1, c_act, c_fc2)
+
+    def backward(self, dy, cache):
+        dh = F.swiglu_backward(self.fc2.backward(dy, cache.fc2), cache.act)
+        return self.fc1.backward(array_module(dy).concatenate(dh, -1), cache.fc1)
 
 
 class BlockCache(NamedTuple):

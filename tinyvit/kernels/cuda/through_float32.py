@@ -21,11 +21,13 @@ from tinyvit.functional.gelu import quick_gelu
 from tinyvit.functional.groupnorm import group_norm, standardize_weight, standardize_weight_original
 from tinyvit.functional.interpolation import resize_bilinear
 from tinyvit.functional.layer_scale import layer_scale
+from tinyvit.functional.layernorm import rmsnorm
 from tinyvit.functional.masking import place_tokens, replace_tokens
 from tinyvit.functional.modulation import add_gated, modulate
+from tinyvit.functional.packing import packed_attention
 from tinyvit.functional.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from tinyvit.functional.relu import relu
-from tinyvit.functional.rope import rope
+from tinyvit.functional.rope import rope, rope_halves
 from tinyvit.functional.scale_channels import scale_channels
 from tinyvit.functional.sigmoid import sigmoid, silu, swiglu
 from tinyvit.functional.softmax import softmax
@@ -81,10 +83,13 @@ def down(x, dtype):
 for of_one_input in (
     add_noise, avg_pool2d, batch_norm, batch_norm_running, conv_transpose2d, gather_batch, global_avg_pool2d,
     group_norm, l2_normalise, layer_scale, max_pool2d, place_tokens, pool_mean, quick_gelu, relu, replace_tokens,
-    resize_bilinear, rope, sigmoid, silu, softmax, swiglu, tanh,
+    resize_bilinear, rmsnorm, rope, rope_halves, sigmoid, silu, softmax, tanh,
 ):  # fmt: skip
     through_float32(of_one_input)
-for of_inputs, count in ((add_gated, 3), (dot_products, 2), (modulate, 3), (scale_channels, 2), (similarity, 2)):
+for of_inputs, count in (
+    (add_gated, 3), (dot_products, 2), (modulate, 3), (packed_attention, 3), (scale_channels, 2), (similarity, 2),
+    (swiglu, 2),
+):  # fmt: skip
     through_float32(of_inputs, count)
 for of_parameters in (embed_labels, embedding, standardize_weight, standardize_weight_original):
     through_float32(of_parameters, inputs=0)
