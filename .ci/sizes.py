@@ -16,8 +16,8 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_274,
-    "tests": 28_379,
-    "tinyvit": 27_694,
+    "tests": 28_476,
+    "tinyvit": 27_927,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_276,
@@ -26,10 +26,10 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_489,
     "tinyvit/kernels": 4_543,
-    "tinyvit/models": 2_726,
-    "tinyvit/nn": 1_466,
+    "tinyvit/models": 2_951,
+    "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,
-    "tinyvit/probe": 2_801,
+    "tinyvit/probe": 2_803,
     "tinyvit/training": 4_130,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2

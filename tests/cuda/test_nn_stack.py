@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from strategies import redrawn
 
-from tinyvit import Context, Key, ViTConfig
+from tinyvit import Context, Key, ViTConfig, create_model
 from tinyvit import functional as F
 from tinyvit.backend import to_device, to_numpy
 from tinyvit.models import BiTConfig, CoAtNetConfig, DeiTConfig, Dinov2Config, HybridConfig, SwinConfig, build
@@ -29,6 +29,7 @@ VIT = SMALL | dict(embed_dim=24, depth=1, num_heads=3, patch_size=4)
 OTHERS = {
     "rope": replace(CONFIG, positions="rope", head_hidden=5, global_pool="avg"), "deit": DeiTConfig(**VIT),
     "dinov2": Dinov2Config(**VIT, swiglu=True), "hybrid": HybridConfig(**VIT, backbone_width=4),
+    "qwen_vision": create_model("qwen2_5_vl_vision_small", img_size=8, num_classes=3, device="meta").config,
     "bit": BiTConfig(**SMALL, depths=(1, 1), width=4, num_groups=2),
 }
 CTX = Context(training=True, key=Key(1, 0))

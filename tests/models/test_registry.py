@@ -47,6 +47,9 @@ PARAMETERS = {
     "clip_vit_base_patch16_224": 149_620_737,
     "clip_vit_large_patch14_224": 427_616_513,
     "clip_vit_large_patch14_336": 427_944_193,
+    "qwen2_5_vl_vision": 668_684_288,  # as Transformers counts
+    "qwen2_5_vl_vision_7b": 676_550_144,
+    "qwen2_5_vl_vision_small": 218_976 + 330,
     "vivit_base_patch16x2_224": 88_954_000,
     "vivit_factorised_base_patch16x2_224": 115_062_928,
     "DiT-S/2": 32_865_056,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for editors: what `__getattr__` imports
     from tinyvit.models.dit import DiT, DiTConfig
     from tinyvit.models.factorised_vivit import FactorisedViViT, FactorisedViViTConfig
     from tinyvit.models.hybrid import Hybrid, HybridConfig
+    from tinyvit.models.qwen_vision import QwenVision, QwenVisionConfig
     from tinyvit.models.resnet import ResNet, ResNetConfig
     from tinyvit.models.segmenter import Segmenter, SegmenterConfig
     from tinyvit.models.swin import Swin, SwinConfig

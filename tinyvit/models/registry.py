@@ -10,8 +10,8 @@ from tinyvit.registry import Registry, look_up
 
 CLASSES = {  # name of an architecture, and of its file: name of its class; its configuration's ends in Config
     "bit": "BiT", "clip": "Clip", "coatnet": "CoAtNet", "deit": "DeiT", "dinov2": "Dinov2", "dit": "DiT",
-    "factorised_vivit": "FactorisedViViT", "hybrid": "Hybrid", "resnet": "ResNet", "segmenter": "Segmenter",
-    "swin": "Swin", "vit": "ViT", "vivit": "ViViT",
+    "factorised_vivit": "FactorisedViViT", "hybrid": "Hybrid", "qwen_vision": "QwenVision", "resnet": "ResNet",
+    "segmenter": "Segmenter", "swin": "Swin", "vit": "ViT", "vivit": "ViViT",
 }  # fmt: skip
 ARCHITECTURES = Registry("architecture", {name: f"tinyvit.models.{name}" for name in CLASSES})
 VARIANTS = {}  # name of a model of an imported architecture -> (name of the architecture, fields of its configuration)

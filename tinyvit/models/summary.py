@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tinyvit.functional.packing import PackedAttentionCache
 from tinyvit.keys import Key
 from tinyvit.levels import level
 from tinyvit.nn import Module
@@ -183,6 +184,8 @@ def multiply_adds(module, outputs):
 
 def attention_multiply_adds(cache):
     """The multiply-adds of the scores and the weighted values, if this is an attention's cache."""
+    if isinstance(cache, PackedAttentionCache):
+        return sum(map(attention_multiply_adds, cache.heads))
     q, k, v = (getattr(cache, name, None) for name in "qkv")
     if q is None:
         return 0

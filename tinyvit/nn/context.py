@@ -20,7 +20,7 @@ class Context:
     recompute     True keeps no more of a block than its input, until its backward computes the rest again: a
                   third more arithmetic for the memory of one block at a time, and the same bits; see `nn.recompute`
     patches       for rotary positions, ((rows, columns), index): the grid of the images' patches, and which of them the
-                  tokens are, (B, n), or None: all. A ViT sets it
+                  tokens are, (B, n), or None: all. A ViT sets it; a QwenVision sets the `RowLayout` of its images
     """
 
     training: bool = False

@@ -1,4 +1,4 @@
-"""The smallest layers: Linear, LayerNorm, Embedding, Dropout, DropPath and Identity."""
+"""The smallest layers: Linear, LayerNorm, RMSNorm, Embedding, Dropout, DropPath and Identity."""
 
 from tinyvit import functional as F
 from tinyvit.nn import init
@@ -43,6 +43,22 @@ class LayerNorm(Module):
         return dx
 
 
+class RMSNorm(Module):
+    """Divides each token by its root mean square, then scales. See `functional.rmsnorm`."""
+
+    def __init__(self, dim, eps=1e-6):
+        self.weight = Parameter((dim,), init.ones)
+        self.eps = eps
+
+    def forward(self, x, ctx=None):
+        return F.rmsnorm(x, self.weight.value, self.eps)
+
+    def backward(self, dy, cache):
+        with self.gradients() as into:
+            dx, _ = F.rmsnorm_backward(dy, cache, into=into)
+        return dx
+
+
 class Embedding(Module):
     """A learned vector for each number, of a token or a class: `weight` (V, D), which starts as N(0, 0.02²).
 
@@ -65,27 +81,22 @@ class Embedding(Module):
 class Dropout(Module):
     """Drops entries while training. See `functional.dropout`."""
 
+    operation = staticmethod(F.dropout)
+
     def __init__(self, rate=0.0):
         self.rate = rate
 
     def forward(self, x, ctx=None):
-        return F.dropout(x, self.rate, ctx.key_for(self.path) if ctx and self.rate else None)
+        return self.operation(x, self.rate, ctx.key_for(self.path) if ctx and self.rate else None)
 
     def backward(self, dy, cache):
-        return F.dropout_backward(dy, cache)
+        return self.operation.backward(dy, cache)
 
 
-class DropPath(Module):
+class DropPath(Dropout):
     """Drops a sample's whole residual branch while training. See `functional.drop_path`."""
 
-    def __init__(self, rate=0.0):
-        self.rate = rate
-
-    def forward(self, x, ctx=None):
-        return F.drop_path(x, self.rate, ctx.key_for(self.path) if ctx and self.rate else None)
-
-    def backward(self, dy, cache):
-        return F.drop_path_backward(dy, cache)
+    operation = staticmethod(F.drop_path)
 
 
 class Identity(Module):

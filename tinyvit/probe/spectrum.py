@@ -23,8 +23,10 @@ def fourier_spectrum(stream, grid, prefix=1):
     and every wave of another of these frequencies, to have nothing at f. A grid and its transpose have equal spectra.
     Park & Kim 2022, "How do vision transformers work?", section 3, figures 2 and 8.
 
-    Raises ValueError for a stream that doesn't fit the grid.
+    Raises ValueError for a stream that doesn't fit the grid, or has none.
     """
+    if grid is None:
+        raise ValueError("the tokens of a layer have no places in a grid")
     rows, columns = grid
     n = min(grid)
     frequencies = np.arange(n // 2 + 1) / n

@@ -148,7 +148,7 @@ def attentions_of(model, cache):
     layers = list(zip(model.parts(), model.caches_of_parts(cache)))[1 : model.depth + 1]
     return [
         (module, attrgetter(path)(of_part) if path else of_part)
-        for (_, part), of_part in layers for path, module in part.named_modules() if isinstance(module, Attention)
+        for (_, part), of_part in layers for path, module in part.named_modules() if type(module) is Attention
     ]  # fmt: skip
 
 
