@@ -16,15 +16,15 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_274,
-    "tests": 28_476,
-    "tinyvit": 27_927,
+    "tests": 28_551,
+    "tinyvit": 27_970,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_276,
     "tinyvit/data": 1_568,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_374,
-    "tinyvit/interop": 1_489,
+    "tinyvit/interop": 1_532,
     "tinyvit/kernels": 4_543,
     "tinyvit/models": 2_951,
     "tinyvit/nn": 1_472,

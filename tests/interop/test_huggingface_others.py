@@ -13,6 +13,7 @@ from tinyvit import interop
 from tinyvit.functional.patches import as_pair
 from tinyvit.interop import huggingface
 from tinyvit.models import BiTConfig, ClipConfig, DeiTConfig, Dinov2Config, ResNetConfig, SwinConfig, ViViTConfig, build
+from tinyvit.models.registry import create_model
 from tinyvit.tensors import load_tensors
 
 SMALL = dict(img_size=16, num_classes=3, depths=(2, 1), stem="conv7")
@@ -20,6 +21,7 @@ RESNET, BIT = ResNetConfig(**SMALL, width=4), BiTConfig(**SMALL, width=8, num_gr
 VIT = dict(img_size=8, patch_size=4, embed_dim=8, depth=2, num_heads=2)
 DEIT = DeiTConfig(**VIT, num_classes=3, norm_eps=1e-12)
 DINO = Dinov2Config(**VIT, num_classes=0, mlp_ratio=4.0)
+QWEN = create_model("qwen2_5_vl_vision_small", num_classes=0, tubelet_frames=2, device="meta").config
 VIVIT = ViViTConfig(**VIT, num_classes=3, frames=4, activation="gelu_tanh")
 SWIN = SwinConfig(img_size=16, num_classes=3, embed_dim=4, depths=(2, 1), num_heads=(1, 2), mlp_ratio=2.0)
 CONFIGS = {
@@ -33,6 +35,7 @@ CONFIGS = {
     "dinov2, gated, registers": replace(DINO, swiglu=True, num_registers=2, in_chans=1, img_size=(8, 12)),
     "deit": DEIT,
     "deit, no classes": replace(DEIT, num_classes=0, img_size=(8, 12), in_chans=1),
+    "qwen": replace(QWEN, img_size=(8, 16), full_attention=(0,)),
     "swin": SWIN,
     "swin, no classes": replace(SWIN, num_classes=0, img_size=(24, 18), in_chans=1, drop_path_rate=0.2),
     "vivit": VIVIT,
@@ -85,6 +88,8 @@ def test_the_index_of_transformers_4_is_not_read(folder):
     ("bit", dict(embedding_dynamic_padding=True), "embedding_dynamic_padding is True; expected False"),
     ("bit", dict(width_factor=2), "width_factor is 2; expected 1"),
     ("bit", dict(num_groups=3), "width 8 is not divisible by num_groups 3"),
+    ("qwen", dict(hidden_act="gelu"), "hidden_act is 'gelu'; expected 'silu'"),
+    ("qwen", dict(fullatt_block_indexes=[4]), "full_attention must name blocks from 0 to 3, got"),
     ("swin", dict(depths=[2, 1, 1], num_heads=[1, 2, 4]), r"missing: swin\.encoder\.layers\.1\.downsample"),
     ("swin", dict(window_size=3), r"misshapen: swin\.encoder.*relative_position_bias_table"),
     ("swin", dict(use_absolute_embeddings=True), "use_absolute_embeddings is True; expected False"),
@@ -115,6 +120,7 @@ def test_arrays_that_ours_has_no_place_for_are_refused(config, kind, message, fo
     (replace(BIT, epsilon="deviation", std_eps=1e-5), "epsilon 'deviation', only for 'variance'"),
     (replace(BIT, width=12), "width 12, only for multiples of 8"),
     (replace(BIT, preactivation=False), "padding 'symmetric', only for 'same'"),
+    (replace(QWEN, num_classes=3), "no place for num_classes 3, only for 0"),
     (replace(DEIT, num_registers=2), "has no place for num_registers 2"),
     (replace(DEIT, positions="rope"), "has no place for positions 'rope'"),
     (replace(DINO, num_classes=3), "no place for num_classes 3, only for 0"),

@@ -29,7 +29,8 @@ def test_an_unknown_layout_is_refused_with_a_few_of_its_names(names):
 
 
 @pytest.mark.parametrize("field, readable", [
-    ("model_type", "clip, resnet, bit, swin, vit, vit_mae, deit, dinov2, dinov2_with_registers, vivit"),
+    ("model_type", "clip, resnet, bit, swin, vit, vit_mae, deit, dinov2, dinov2_with_registers, vivit, "
+     "qwen2_5_vl_vision, qwen2_5_vl"),
     ("architecture",
      "vit_*, deit_*, deit3_*, flexivit_*, resnet[1-9]*, resnetv2_*_bit*, vit_*_r*_s*, deit_*_distilled_*, swin_*"),
 ])  # fmt: skip

@@ -26,6 +26,7 @@ FIELDS = {
     "id2label": dict, "num_labels": Classes, "problem_type": str,
     "image_size": Sides, "patch_size": Sides, "pooler_output_size": Size, "num_register_tokens": Count,
     "global_padding": str, "vocabulary": tuple[str, ...], "eos_token_id": int,
+    "fullatt_block_indexes": tuple[Count, ...],
 }  # fmt: skip
 FIELDS_BY_TYPE = {int: Size, float: Number, bool: bool, str: str, tuple: tuple[Size, ...], dict: dict}
 # Arrays that only training uses, by a pattern of their names.
@@ -54,9 +55,13 @@ class Layout:
     spellings         patterns of names in Transformers 5, and the names in Transformers 4
     processor         defaults of its image processor, where they aren't ViTImageProcessor's
     prepare           the fields of preprocessor_config.json -> those of a ViTImageProcessor that does the same
-    processor_fields  written into preprocessor_config.json where they differ from ViTImageProcessor's
+    processor_fields  our configuration -> what is written into preprocessor_config.json where it differs from
+                      ViTImageProcessor's
     zero_shapes       our configuration -> shapes of arrays that are written as zeros
     shape             (our name, its shape) -> the shape of theirs, concatenated
+    joins_gates       whether the first two matrices of a gated MLP, apart in Transformers 5, are one in ours
+    part              pattern of what names begin with where a folder holds a larger model, of which this is the part
+                      that `vision_config` in config.json describes
     """
 
     model_types: tuple[str, ...]
@@ -71,9 +76,11 @@ class Layout:
     spellings: dict[str, str] = field(default_factory=dict)
     processor: dict[str, Any] = field(default_factory=dict)
     prepare: Callable = dict
-    processor_fields: dict[str, Any] = field(default_factory=dict)
+    processor_fields: Callable = lambda config: {}
     zero_shapes: Callable = lambda config: {}
     shape: Callable = lambda name, shape: shape
+    joins_gates: bool = False
+    part: str = ""
 
     def parts(self, config):
         """For `to_ours`: names and shapes of theirs."""
@@ -92,6 +99,7 @@ def read(layout, tensors, about, preprocessor=None, *, mean=None, std=None):
     A classifier becomes the head; without one the model has no classes. Raises ValueError for names that are missing,
     unexpected or misshapen for the model that config.json describes, and for one that ours has no place for.
     """
+    about = about.get("vision_config", about) if layout.part else about
     said = layout.defaults | check_fields(about, field_types(layout.defaults), "config.json")
     processor, notes = read_processor(layout, preprocessor)
     tensors, spelled = rename_to_transformers_4(layout, tensors)
@@ -137,7 +145,7 @@ def rename_to_transformers_4(layout, tensors):
         if array.size:
             arrays[name], spellings[name] = array, spelling
     for gate, up in [(name, name.replace(".gate_proj.", ".up_proj.")) for name in arrays if ".gate_proj." in name]:
-        if up in arrays:
+        if layout.joins_gates and up in arrays:
             arrays[gate.replace(".gate_proj.", ".weights_in.")] = np.concatenate([arrays.pop(gate), arrays.pop(up)])
     prefix = prefix if any(spelling.startswith(prefix) for spelling in tensors) else ""
     return arrays, lambda name: spellings.get(name, name if "classifier." in name else prefix + name)
@@ -167,14 +175,14 @@ def write(layout, weights):
         if theirs.endswith(".running_var"):  # which PyTorch's batch norm doesn't use where there is a momentum
             tensors[theirs.replace("running_var", "num_batches_tracked")] = np.zeros((), "int64")
     tensors |= {name: np.zeros(shape, dtype) for name, shape in layout.zero_shapes(config).items()}
-    return tensors, about, processor_fields(weights) | layout.processor_fields
+    return tensors, about, processor_fields(weights) | layout.processor_fields(config)
 
 
 def register_layout(layout):
     """Make a `Layout` known."""
     register(Mapping(
         "huggingface", layout.model_types, layout.architecture, partial(read, layout), partial(write, layout),
-        files=("config.json", "preprocessor_config.json"), options=("mean", "std"),
+        files=("config.json", "preprocessor_config.json"), options=("mean", "std"), part=layout.part,
     ))  # fmt: skip
 
 

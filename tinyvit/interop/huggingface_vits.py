@@ -1,4 +1,5 @@
-"""Hugging Face's ViT, DeiT, DINOv2 and ViViT, which have most of their layout in common, and Swin."""
+"""Hugging Face's ViT, DeiT, DINOv2 and ViViT, which have most of their layout in common, Swin, and Qwen2.5-VL's
+vision encoder."""
 
 from tinyvit.interop.huggingface import (
     Layout,
@@ -8,8 +9,9 @@ from tinyvit.interop.huggingface import (
     register_layout,
     write_activation,
 )
+from tinyvit.interop.huggingface_clip import CLIP
 from tinyvit.interop.names import as_side, mlp_ratio, names_in_table
-from tinyvit.models import DeiTConfig, Dinov2Config, SwinConfig, ViTConfig, ViViTConfig
+from tinyvit.models import DeiTConfig, Dinov2Config, QwenVisionConfig, SwinConfig, ViTConfig, ViViTConfig
 
 LAYER = "encoder.layer.{}"
 NAMES = {
@@ -73,6 +75,21 @@ SWIN_DEFAULTS = {  # of Transformers' SwinConfig
     "image_size": 224, "patch_size": 4, "num_channels": 3, "embed_dim": 96, "depths": (2, 2, 6, 2),
     "num_heads": (3, 6, 12, 24), "window_size": 7, "mlp_ratio": 4.0, "qkv_bias": True, "hidden_act": "gelu",
     "use_absolute_embeddings": False, "layer_norm_eps": 1e-5, "drop_path_rate": 0.1,
+}  # fmt: skip
+QWEN_NAMES = {
+    "blocks.{}.mlp.fc1": ("blocks.{}.mlp.gate_proj", "blocks.{}.mlp.up_proj"),
+    "blocks.{}.mlp.fc2": "blocks.{}.mlp.down_proj",
+}  # fmt: skip
+QWEN_SAME = {
+    "embed_dim": "hidden_size", "depth": "depth", "num_heads": "num_heads", "mlp_hidden": "intermediate_size",
+    "in_chans": "in_channels", "patch_size": "patch_size", "tubelet_frames": "temporal_patch_size",
+    "merge_size": "spatial_merge_size", "window_size": "window_size", "out_dim": "out_hidden_size",
+    "full_attention": "fullatt_block_indexes",
+}  # fmt: skip
+QWEN_DEFAULTS = {  # of Transformers' Qwen2_5_VLVisionConfig, which are those of no released model
+    "hidden_size": 3584, "depth": 32, "num_heads": 16, "intermediate_size": 3420, "in_channels": 3, "patch_size": 14,
+    "temporal_patch_size": 2, "spatial_merge_size": 2, "window_size": 112, "out_hidden_size": 3584,
+    "fullatt_block_indexes": (7, 15, 23, 31), "hidden_act": "silu",
 }  # fmt: skip
 
 
@@ -173,6 +190,26 @@ def swin_to_fields(config):
             "attention_probs_dropout_prob": 0.0, "use_absolute_embeddings": False}  # fmt: skip
 
 
+def qwen_config(fields, said, tensors):
+    """The QwenVisionConfig of a config.json; ValueError for another activation. Without a size, which Transformers
+    doesn't say, images are 8 units large: 224 pixels."""
+    expect_only(said, hidden_act=("silu",))
+    side = 8 * said["patch_size"] * said["spatial_merge_size"]
+    return QwenVisionConfig(**fields, num_classes=0, img_size=as_side(said.get("image_size", side)))
+
+
+def qwen_name(name, config):
+    """Their name of an array of ours, or their two for the matrices of a gated MLP."""
+    return names_in_table(QWEN_NAMES, name) if ".mlp.fc" in name else (name,)
+
+
+def qwen_to_fields(config):
+    """The fields of config.json that have no name in common; ValueError for what theirs has no place for."""
+    expect_place(config, num_classes=0, norm_eps=1e-6)
+    return {"architectures": ["Qwen2_5_VisionTransformerPretrainedModel"], "hidden_act": "silu",
+            "image_size": config.img_size}  # fmt: skip
+
+
 def swin_name(name, config):
     """Their name of an array of ours, or their three for queries, keys and values."""
     stage, _, rest = name.removeprefix("layers.").partition(".")
@@ -201,7 +238,7 @@ DINOV2 = Layout(
     lambda name, config: names_in_table(GATED_DINO_NAMES if config.swiglu else DINO_NAMES, name),
     dinov2_config, dinov2_to_fields, "Dinov2",
     spellings=ATTENTION_SPELLINGS | {r"\.mlp\.down_proj\.": ".mlp.weights_out."},
-    zero_shapes=lambda config: {"embeddings.mask_token": (1, config.embed_dim)},
+    zero_shapes=lambda config: {"embeddings.mask_token": (1, config.embed_dim)}, joins_gates=True,
 )  # fmt: skip
 VIVIT = Layout(
     ("vivit",), "vivit",
@@ -211,11 +248,21 @@ VIVIT = Layout(
     # Of VivitImageProcessor: pixels from −1 to 1, which are then normalised.
     processor={"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True,
                "rescale_factor": 1 / 127.5, "offset": True},
-    processor_fields={"image_processor_type": "VivitImageProcessor"},
+    processor_fields=lambda config: {"image_processor_type": "VivitImageProcessor"},
 )  # fmt: skip
 SWIN = Layout(
     ("swin",), "swin", SWIN_DEFAULTS, SWIN_SAME, swin_name, swin_config, swin_to_fields, "Swin",
     spellings=SWIN_SPELLINGS,
 )  # fmt: skip
-for layout in (SWIN, VIT, DEIT, DINOV2, VIVIT):
+QWEN_VISION = Layout(
+    ("qwen2_5_vl_vision", "qwen2_5_vl"), "qwen_vision", QWEN_DEFAULTS, QWEN_SAME, qwen_name,
+    qwen_config, qwen_to_fields, "Qwen2_5_Vision",
+    processor=CLIP.processor | {"size": None, "do_center_crop": False, "crop_size": None},
+    processor_fields=lambda config: {
+        "image_processor_type": "Qwen2VLImageProcessor", "size": None, "do_center_crop": False, "crop_size": None,
+        "patch_size": config.patch_size, "temporal_patch_size": config.tubelet_frames, "merge_size": config.merge_size,
+    },
+    part=r"(model\.)?visual\.",
+)  # fmt: skip
+for layout in (SWIN, VIT, DEIT, DINOV2, VIVIT, QWEN_VISION):
     register_layout(layout)

@@ -50,6 +50,8 @@ class Source:
         if unused:
             raise ValueError(f"{self.path} already says {' and '.join(unused)}; leave out {', '.join(unused)}")
         arrays = {name: array for name, array in self.arrays.items() if not IGNORED_NAMES.fullmatch(name)}
+        inside = {name: found.end() for name in arrays if (found := re.match(self.mapping.part, name))}
+        arrays = {name[end:]: arrays[name] for name, end in inside.items()} or arrays
         halves = sum(array.nbytes for array in arrays.values() if array.itemsize == 2)
         expect_memory(2 * halves, f"{self.path} as float32 needs")
         try:

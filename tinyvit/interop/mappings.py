@@ -81,6 +81,7 @@ class Mapping(NamedTuple):
     options        what `read` may be given where the source doesn't say it
     names          pattern of an array's name by which weights without config.json are recognised; None where these
                    can't be read
+    part           pattern of what the names of the arrays that are read begin with, where a folder may hold more
     """
 
     format: str
@@ -91,6 +92,7 @@ class Mapping(NamedTuple):
     files: tuple[str, ...]
     options: tuple[str, ...]
     names: str | None = None
+    part: str = ""
 
 
 def register(mapping):
