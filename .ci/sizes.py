@@ -16,12 +16,12 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_274,
-    "tests": 28_551,
-    "tinyvit": 27_970,
+    "tests": 28_582,
+    "tinyvit": 27_998,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_276,
-    "tinyvit/data": 1_568,
+    "tinyvit/data": 1_596,
     "tinyvit/exercises": 2_741,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,

@@ -21,6 +21,8 @@ class Dataset:
     """Images (n, C, H, W), or videos (n, C, T, H, W), with labels (n,) from 0 to K−1, or one for each pixel, (n, H, W),
     which may be `IGNORED`, too.
 
+    Images of several sizes are an array of objects (n,), each of them an array (C, H, W): see `packing`.
+
     scale      what a fully lit pixel is in `images`: 255 for bytes
     mean, std  of each channel, as a fraction of `scale`
 
@@ -37,10 +39,12 @@ class Dataset:
 
     def __post_init__(self):
         images, labels, K = self.images, self.labels, len(self.classes)
+        if images.dtype.kind == "O" and len(images):
+            images = images[0][None]
         require(images.ndim in (4, 5) and len(images), "expected images (n, C, H, W) with n at least 1", images.shape)
-        of_pixels = images.shape[:1] + images.shape[2:]
-        whole = labels.shape in (images.shape[:1], of_pixels) and labels.dtype.kind in "iu"
-        require(whole, f"expected integer labels {images.shape[:1]} or {of_pixels}", f"{labels.dtype} {labels.shape}")
+        count, of_pixels = self.images.shape[:1], self.images.shape[:1] + images.shape[2:]
+        whole = labels.shape in (count, of_pixels) and labels.dtype.kind in "iu"
+        require(whole, f"expected integer labels {count} or {of_pixels}", f"{labels.dtype} {labels.shape}")
         known = labels if labels.ndim == 1 else np.where(labels == IGNORED, 0, labels)
         least, most = known.min(), known.max()
         require(least >= 0 and most < K, f"expected labels from 0 to {K - 1}", f"{least} to {most}")

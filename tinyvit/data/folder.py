@@ -21,7 +21,8 @@ def folder(data_dir, img_size, channels=3, frames=None, threads=None, resample="
 
     data_dir   holds the classes' folders, of which one image in five is then set aside for the test; or train/ and
                test/ (or, if that is missing, val/), which hold them
-    img_size   (H, W), or the side of a square
+    img_size   (H, W), or the side of a square; or a function of an image's height and width that returns (H, W), such
+               as `QwenVisionConfig.nearest_size`: images are then of several sizes, in an array of objects
     channels   1 for grey, 3 for colour
     frames     of videos (channels, frames, *img_size), which are then read in the place of images: see `video_files`
     threads    that read files
@@ -40,10 +41,11 @@ def folder(data_dir, img_size, channels=3, frames=None, threads=None, resample="
         raise ValueError(f"the data set 'folder' needs --data-dir: {LAYOUT}")
     if img_size is None:
         raise ValueError("the data set 'folder' needs an img_size that its images are made into")
-    size, channels = height_width(img_size), channels or 3
+    size, channels = img_size if callable(img_size) else height_width(img_size), channels or 3
     root = expand_path(data_dir)
     files = list_files(root, image_files if frames is None else video_files)
-    check_memory(sum(len(paths) for part in files for paths in part.values()), channels * (frames or 1), size)
+    if not callable(size):
+        check_memory(sum(len(paths) for part in files for paths in part.values()), channels * (frames or 1), size)
     options = dict(channels=channels, size=size, threads=threads, resample=resample, crop=crop)
     if frames is not None:
         options["frames"] = frames
@@ -120,7 +122,9 @@ def read_classes(files, **options):
         for row, image in enumerate(read_all(paths[first : first + FILES_AT_A_TIME], **options), first):
             if isinstance(image, ValueError):
                 raise image
-            if images is None:
+            if images is None and callable(options["size"]):
+                images = np.empty(len(paths), object)
+            elif images is None:
                 images = np.empty((len(paths), *image.shape), "uint8")
             images[row] = image
     return images, labels
@@ -128,6 +132,8 @@ def read_classes(files, **options):
 
 def statistics(images):
     """Mean and std of each channel of uint8 images (n, C, …), as a fraction of 255; a std of 0 becomes 1."""
+    if images.ndim == 1:  # of several sizes
+        images = np.concatenate([image.reshape(len(image), -1) for image in images], axis=1)[None]
     levels = np.arange(256) / 255
     found = []
     for channel in range(images.shape[1]):

@@ -28,7 +28,7 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=Fals
     """An image file as uint8 (C, H, W).
 
     channels  1 for grey (ITU-R 601 luma), 3 for red, green, blue
-    size      (H, W), or the side of a square
+    size      (H, W), the side of a square, or a function of the image's height and width that returns (H, W)
     resample  one of `RESAMPLE`, all antialiased but "nearest"
     crop      the share of what fits that is cut out of the middle, as timm's crop_pct; None stretches the whole image
     still     whether an animation is refused
@@ -40,14 +40,15 @@ def read_image(path, channels, size, *, resample="bicubic", crop=1.0, still=Fals
     Raises ValueError, naming the file, if it is missing, of none of `FORMATS`, cut off, damaged, or larger than Pillow
     takes for safe to unpack.
     """
-    size = height_width(size)
+    size = size if callable(size) else height_width(size)
 
     def read(image):
         if still and is_animation(image):
             raise ValueError("it is a video, and the model reads single images; give one of its frames")
-        # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
-        side = round(2 * max(size) / (crop or 1))
-        image.draft(None, (side, side))
+        if not callable(size):
+            # JPEG can be decoded at a half, a quarter or an eighth: here still at least twice as large as needed.
+            side = round(2 * max(size) / (crop or 1))
+            image.draft(None, (side, side))
         return fit_image(image, channels, size, resample, crop)
 
     return read_opened(path, read, "an image")
@@ -147,8 +148,8 @@ def is_animation(image):
 def fit_image(image, channels, size, resample, crop):
     """A PIL image as uint8 (C, H, W): upright, on white, resized and cut out."""
     require(channels in (1, 3), "images are read with 1 channel (grey) or 3 (colour)", channels)
-    size = height_width(size)
     image = flat(upright(image))
+    size = height_width(size(image.height, image.width) if callable(size) else size)
     if channels == 1:
         small = image.resize((16, 16), RESAMPLE.index("box"))  # in which noise is averaged out, and a pen isn't
         if np.ptp(np.asarray(small), -1).max() > MAX_TINT:
