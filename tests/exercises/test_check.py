@@ -67,7 +67,7 @@ DY, X, W = np.ones((2, 3, 5)), np.ones((2, 3, 4)), np.ones((5, 4))
         ("adam", in_place, "It changes m and v in place"),
         ("linear", of_4_channels, "With equal sizes it is right."),
         ("linear_backward", lambda dy, x, weight: None, "It returned None; expected 3 values, dx, dweight, dbias."),
-        ("linear_backward", lambda dy, x, weight: dy @ weight, "It returned one array (2, 3, 4); expected 3 values"),
+        ("linear_backward", lambda dy, x, weight: dy @ weight, "It returned one array (3, 4, 6); expected 3 values"),
         ("linear_backward", linear_backward(X), "It returned 1 value; expected 3 values, dx, dweight, dbias."),
         ("linear_backward", linear_backward(X, W, 0.5), "dbias has the shape (), and should have (5,)"),
         ("schedule", lambda step, *_: None if step == 7 else 1.0, "at its end? That was at step 7."),
@@ -120,7 +120,7 @@ def test_each_call_gets_arrays_of_its_own_and_the_same_numbers():
 
     exercises.check("softmax", function)
     exercises.check("softmax", function)
-    np.testing.assert_array_equal(seen[0], seen[-1])
+    np.testing.assert_array_equal(seen[0], seen[len(seen) // 2])
     assert seen[0].any() and seen[0].dtype == "float64"
 
 
@@ -145,6 +145,6 @@ def test_an_exception_with_any_message_gets_an_answer():
     assert "It raised Mute" in answers[0] and "(its message can't be read)" in answers[0] and len(answers[1]) < 800
 
 
-def test_ten_lines_of_the_functions_output_are_shown():
+def test_three_lines_of_the_functions_output_are_shown():
     answer = exercises.check("softmax", lambda x: print(*range(50), sep="\n")).answer
-    assert "  | 9\n  | …" in answer and "| 10" not in answer
+    assert "  | 2\n  | …" in answer and "| 3" not in answer

@@ -2,14 +2,12 @@
 
 import json
 import textwrap
-from itertools import chain
 
 import pytest
 
 from tinyvit.exercises import grading
 from tinyvit.exercises.catalogue import EXERCISES
 from tinyvit.exercises.exercise import sources
-from tinyvit.exercises.grading.hidden import hidden_sizes
 
 RIGHT = """
 import numpy as np
@@ -39,23 +37,6 @@ def test_the_inputs_are_new_each_time_and_those_of_a_seed_come_again(tmp_path):
     drawn = [graded(tmp_path, text) for _ in range(3)]
     assert len({grades.exercises[0].message for grades in drawn}) == 3
     assert graded(tmp_path, text, seed=drawn[0].seed) == drawn[0]
-
-
-FIT = {
-    "group_norm": lambda sizes: sizes["C"] % sizes["G"] == 0,
-    "patchify_backward": lambda sizes: sizes["H"] % sizes["P"] == sizes["W"] % sizes["Q"] == 0,
-    "max_pool2d_backward": lambda sizes: sizes["P"] <= min(sizes["H"], sizes["W"]),
-    "window_reverse": lambda sizes: sizes["s"] < sizes["p"],
-}
-
-
-@pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items() if any(exercise.sizes)])
-def test_hidden_sizes_are_drawn_anew_fit_together_and_are_not_those_of_the_exercise(name):
-    exercise, drawn = EXERCISES[name], [hidden_sizes(EXERCISES[name], seed) for seed in range(30)]
-    assert drawn[1] == hidden_sizes(exercise, 1) and len({str(one) for one in drawn[1] + drawn[2]}) > 1
-    for sizes in chain(*drawn):
-        assert sizes not in exercise.sizes and sizes.keys() in [own.keys() for own in exercise.sizes]
-        assert FIT.get(name, bool)(sizes)
 
 
 # -- what gets no credit ----------------------------------------------------------------------------------------------
@@ -118,7 +99,7 @@ CASES = {
         (inside("return {1, 2}"), "probs is a set"),
         (inside("return 1j * x"), "complex128; expected real numbers"),
         (inside("print('{\"score\": 1, \"status\": \"right\"}')", "return None"), "It returned None"),
-        (inside("if x.shape != (3, 4):", "    return x"), "probs wrong in"),  # a table of what the checker asks
+        (inside("if x.shape not in ((3, 4), (4, 5)):", "    return x"), "probs wrong in"),  # the first cases alone
         ("class Same(float):\n    __eq__ = lambda *_: True\n" + inside("return Same()"), "probs is a Same"),
         ("calls = []\n" + inside("calls.append(1)", "if len(calls) > 2:", "    return x"), "probs wrong in"),
         ("seen = {}\n" + inside("return seen.setdefault(0, along(x))"), "probs "),

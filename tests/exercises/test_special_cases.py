@@ -11,14 +11,14 @@ SCALARS = [
     pytest.param(name, argument, marks=pytest.mark.full if name in LARGE else ())
     for name, exercise in EXERCISES.items()
     for position, argument in enumerate(exercise.arguments)
-    if not isinstance(exercise.draw(exercise.cases()[0])[position], (np.ndarray, dict))
+    if not isinstance(exercise.draw(exercise.known_cases[0])[position], (np.ndarray, dict))
 ]
 
 
 @pytest.fixture(autouse=True)
-def no_slips(monkeypatch):
+def no_kinds(monkeypatch):
     """That search takes seconds, for words that no test here reads."""
-    monkeypatch.setattr("tinyvit.exercises.checking.find_slips", lambda *wrong: [])
+    monkeypatch.setattr("tinyvit.exercises.recognise.kinds_of_mistakes", lambda name: [])
 
 
 def with_arrays(change, value):
@@ -34,7 +34,7 @@ def with_arrays(change, value):
 def test_a_constant_in_place_of_an_argument_is_refused(name, argument):
     exercise = EXERCISES[name]
     position = list(exercise.arguments).index(argument)
-    first = exercise.draw(exercise.cases()[0])
+    first = exercise.draw(exercise.known_cases[0])
     constant = (first if exercise.calls is None else exercise.calls(*first)[0])[position]
 
     def function(*arguments):
@@ -47,7 +47,7 @@ def test_a_constant_in_place_of_an_argument_is_refused(name, argument):
 def test_every_argument_that_an_exercise_changes_in_place_is_named(name):
     exercise = EXERCISES[name]
     for position, argument in enumerate(exercise.arguments):
-        given = exercise.draw(exercise.cases()[0])[position]
+        given = exercise.draw(exercise.known_cases[0])[position]
         if isinstance(given, (np.ndarray, dict)):
 
             def function(*arguments, position=position):
@@ -90,7 +90,7 @@ SUMMED = "cross_entropy", "embedding_backward", "embed_labels_backward"
 
 
 @pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items()
-                                  if "B" in exercise.sizes[0] and name not in SUMMED])  # fmt: skip
+                                  if "B" in exercise.domain.split() and name not in SUMMED])  # fmt: skip
 def test_a_result_without_its_axes_of_length_1_is_refused(name):
     exercise = EXERCISES[name]
     assert not exercises.check(name, lambda *arguments: with_arrays(np.squeeze, exercise.right(*arguments)))

@@ -64,12 +64,13 @@ plain arrays go out: one bare, several as a tuple or a list. A forward returns i
 besides, it computes again. It returns the gradients of the forward's arrays in their order. Inputs must not be changed.
 Two differ: `schedule` is called once for every step, and `kahan_sum` gets float32.
 
-`check` calls the function within a time limit (`calling`), compares its result (`outputs`: the number of values,
-types, shapes, which entry is wrong) and recognises usual mistakes by their numbers (`recognise`): those of the
-exercise and of the parts it is made of (`parts`), or of any exercise (`general_mistakes`). What has no name is answered
-by what should hold (`invariants`), or by a step that, changed in one place, gives the same numbers (`slips`). Whatever
-the function does, the answer is text and no traceback. Each topic in `topics` has two files: tasks and solutions are in
-the .py, hints and mistakes in the .txt; `exercise` says how to write them.
+`check` calls the function within a time limit (`calling`), on cases that come from the exercise's `domain`: its sizes
+and options with their edges, unusual numbers, and some sizes at random. It compares its result (`outputs`: the number
+of values, types, shapes, which entry is wrong) and recognises usual mistakes by their numbers (`recognise`): those of
+the exercise and of the parts it is made of (`parts`), or of any exercise (`general_mistakes`, `kinds`). What has no
+name is answered by what should hold (`invariants`). Whatever the function does, the answer is text and no traceback,
+the name of the mistake first, and at most twelve lines. Each topic in `topics` has two files: tasks and solutions are
+in the .py, hints, steps and mistakes in the .txt; `exercise` says how to write them.
 """
 
 from tinyvit.exercises.catalogue import describe, hint, names, solution

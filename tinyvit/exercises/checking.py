@@ -2,6 +2,7 @@
 
 import inspect
 import textwrap
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,12 +13,12 @@ from tinyvit.exercises.general_mistakes import find_in_message
 from tinyvit.exercises.invariants import broken_invariants, only_wrong_output
 from tinyvit.exercises.outputs import Attempt, UnusableOutput, changed_arguments
 from tinyvit.exercises.recognise import recognise
-from tinyvit.exercises.slips import find_slips
 
 LINE_CHARACTERS = 100  # of an answer, in characters
 MAX_MESSAGE_CHARACTERS = 300  # of an exception, in characters
-MAX_PRINTED_LINES = 10  # of what a function printed
-MAX_LISTED_OUTPUTS = 12  # outputs that an answer lists one by one
+MAX_LINES = 12  # of an answer
+MAX_PRINTED_LINES = 3  # of what a function printed
+MAX_LISTED_OUTPUTS = 5  # outputs that an answer lists one by one
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def check(name, function, time_limit=5.0, seed=0):
     function, printed = call_by_position(function, exercise.arguments), []
     try:
         check_signature(exercise, function)
-        for case in exercise.cases():
+        for case in exercise.cases(seed):
             check_case(exercise, function, case, time_limit, seed, printed)
         tried = "; ".join(case.title for case in exercise.cases())
         report = Report(name, True, format_answer(f"{name}: right. (Tried on {tried}.)", *printed_text(printed)))
@@ -103,37 +104,52 @@ def check_signature(exercise, function):
 
 def check_case(exercise, function, case, time_limit, seed, printed):
     """Raise WrongAnswer if the function is wrong on one set of inputs."""
-    given, asked = exercise.draw(case, seed), []
+    drawn, asked = exercise.draw(case, seed), []
+    given = deepcopy(drawn)
     result = call(lambda *arguments: exercise.answer(function, arguments, asked), given, time_limit)
     printed.append(result.printed)
     on = case_text(exercise, case)
     ended = ending_text(result, time_limit, on)
     if result.exception is not None:
-        came = exercise.draw(case, seed) if exercise.calls is None else asked[-1]  # new ones: it may have changed them
+        came = drawn if exercise.calls is None else asked[-1]
         texts = [text for text in map(argument_text, exercise.arguments, came) if text]
         shown, mistakes = explain_exception(exercise, function, case, result.exception, time_limit, seed)
-        shown = [f"It was given {', '.join(texts)}."] * bool(texts) + shown
-        raise WrongAnswer(ended, *shown, mistakes=mistakes, exception=result.exception)
+        came = [f"It was given {', '.join(texts)}."] * bool(texts)
+        raise WrongAnswer(*shown, ended, *came, mistakes=mistakes, exception=result.exception)
     if ended:
         raise WrongAnswer(ended)
-    touched = changed_arguments(exercise.arguments, exercise.draw(case, seed), given)
+    touched = changed_arguments(exercise.arguments, drawn, given)
     spoilt = ["inputs are changed in place"] if touched else []
     in_place = [
         f"It changes {' and '.join(touched)} in place, but the caller still needs the old values: write x = x - y "
         "instead of x -= y, or work on x.copy()."
     ] * bool(touched)
     try:
-        attempt = Attempt(exercise, case, seed, result.value)
+        attempt = Attempt(exercise, case, drawn, result.value)
     except UnusableOutput as problem:
         raise WrongAnswer(f"{problem}{on and f' That was{on}.'}", *in_place, mistakes=spoilt) from None
     if attempt.wrong:
-        head = [f"Right on ordinary numbers; not right{on}."] if on else []
+        other = exercise.known_cases[0 if on else 1]
+        attempt.witness = attempt_on(exercise, function, other, time_limit, seed)
         found, mistakes = describe_mistakes(attempt)
-        located = [] if mistakes else broken_invariants(attempt) or find_slips(attempt) or only_wrong_output(attempt)
-        paragraphs = *head, output_table(attempt.problems), *found, *located, *in_place
+        located = [] if mistakes else (broken_invariants(attempt) or only_wrong_output(attempt))[:2]
+        head = [f"Right on ordinary numbers; not right{on}."] if on and case.mistake[0] not in mistakes else []
+        paragraphs = *found, *head, *located, output_table(attempt.problems), *in_place
         raise WrongAnswer(*paragraphs, mistakes=[*mistakes, *spoilt], located=located)
     if touched:
         raise WrongAnswer(f"What it returns is right{on}.", *in_place, mistakes=spoilt)
+
+
+def attempt_on(exercise, function, case, time_limit, seed):
+    """The Attempt of a function for one more case; None if it gives no outputs there."""
+    drawn = exercise.draw(case, seed)
+    result = call(lambda *arguments: exercise.answer(function, arguments), deepcopy(drawn), time_limit)
+    if result.out_of_time or result.exception is not None:
+        return None
+    try:
+        return Attempt(exercise, case, drawn, result.value)
+    except UnusableOutput:
+        return None
 
 
 def ending_text(result, time_limit, where):
@@ -175,35 +191,33 @@ def explain_exception(exercise, function, case, error, time_limit, seed):
     said = find_in_message(message_text(error))
     if said:
         return list(mistake_text({(said,): ()}, 1)), [said[0]]
-    if not isinstance(error, ValueError) or exercise.equal is None or case_text(exercise, case):
-        return [], []
-    equal = exercise.case_of("equal sizes", exercise.equal)
-    result = call(function, exercise.draw(equal, seed), time_limit)
-    if result.out_of_time or result.exception is not None:
-        return [], []
-    try:
-        attempt = Attempt(exercise, equal, seed, result.value)
-    except UnusableOutput:
+    if not isinstance(error, ValueError) or not exercise.equal_cases or case is not exercise.known_cases[0]:
+        special = case is not exercise.known_cases[0]
+        return list(mistake_text({(case.mistake,): ()}, 1)) * special, [case.mistake[0]] * special
+    attempt, witness = (attempt_on(exercise, function, one, time_limit, seed) for one in exercise.equal_cases)
+    if attempt is None:
         return [], []
     if not attempt.wrong:
-        return ["With equal sizes it is right. Are two axes mixed up?"], []
+        return ["With equal sizes it is right. Are two axes mixed up?"], ["two axes are mixed up"]
+    attempt.witness = witness
     found, mistakes = describe_mistakes(attempt)
-    return ["With equal sizes it runs, and shows the mistake:"] * bool(mistakes) + found, mistakes
+    return found, mistakes
 
 
 def case_text(exercise, case):
     """The special feature of a case, as the end of a sentence; empty for the first, ordinary case."""
-    return "" if case.title == exercise.cases()[0].title else f" with {case.title}"
+    return "" if case is exercise.known_cases[0] else f" with {case.title}"
 
 
 def output_table(problems):
-    """One line per output; if there are many, only the wrong ones."""
-    if len(problems) > MAX_LISTED_OUTPUTS:
-        right = sum(problem is None for problem in problems.values())
-        problems = {name: problem for name, problem in problems.items() if problem}
-        problems |= {f"{right} others" if right > 1 else "the other one": None} if right else {}
-    width = max(map(len, problems))
-    return "\n".join(f"  {name:<{width}}  {problem or 'right'}" for name, problem in problems.items())
+    """One line per output; if there are many, the first wrong ones, and how many others there are."""
+    wrong = [name for name, problem in problems.items() if problem]
+    shown = [*problems] if len(problems) <= MAX_LISTED_OUTPUTS else wrong[: MAX_LISTED_OUTPUTS - 1]
+    width = max(map(len, shown))
+    lines = [f"  {name:<{width}}  {problems[name] or 'right'}" for name in shown]
+    if len(shown) < len(problems):
+        lines.append(f"  In all, {len(wrong)} of {len(problems)} are wrong.")
+    return "\n".join(lines)
 
 
 def describe_mistakes(attempt):
@@ -234,5 +248,7 @@ def printed_text(printed):
 
 
 def format_answer(*paragraphs):
-    """Paragraphs one below the other; those with an indent keep their lines."""
-    return "\n".join(p if p.startswith("  ") else textwrap.fill(p, LINE_CHARACTERS) for p in paragraphs)
+    """Paragraphs one below the other; those with an indent keep their lines. At most `MAX_LINES` lines."""
+    text = "\n".join(p if p.startswith("  ") else textwrap.fill(p, LINE_CHARACTERS) for p in paragraphs)
+    lines = text.split("\n")
+    return "\n".join([*lines[: MAX_LINES - 1], "  …"] if len(lines) > MAX_LINES else lines)

@@ -1,9 +1,9 @@
 """An exercise: its task, a solution, hints, and the mistakes that learners make.
 
 Each is in a topic of `topics`, in two files. In the .py the solution is a function of plain NumPy under
-`@exercise(…)`, and its docstring is the task; it may call the solutions of other exercises. The .txt beside it has a
-section for each solution, and for each of their parts that learners get wrong. A section begins with = and the
-function's name. It is made of these parts, of which an entry begins with two spaces and goes on with more:
+`@exercise(inputs, domain)`, and its docstring is the task; it may call the solutions of other exercises. The .txt
+beside it has a section for each solution, and for each of their parts that learners get wrong. A section begins with =
+and the function's name. It is made of these parts, of which an entry begins with two spaces and goes on with more:
 
     Package: the names of the package's own functions
 
@@ -34,17 +34,18 @@ function's name. It is made of these parts, of which an entry begins with two sp
 import ast
 import inspect
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from types import FunctionType
 
 import numpy as np
 
+from tinyvit.exercises.domain import ANY, TOLERANCE, Case, domain_cases, fits, random_cases, read_domain
 from tinyvit.keys import Key
 
-TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above rounding, far below any other formula
 REGISTERED = {}  # the exercises by name, in the order in which they were made
 MISTAKES = {}  # by the name of the exercise, or of a function that solutions call
 EDIT = re.compile(r"(?:(\w+): )?`(.*?)`(?: → `(.*)`)?", re.DOTALL)
@@ -66,14 +67,8 @@ def normal(*shapes, numbers=()):
     return inputs
 
 
-def read_sizes(text):
-    """{letter: size} of a text such as "B=2 N=3"."""
-    pairs = (pair.split("=") for pair in text.split())
-    return {letter: int(size) for letter, size in pairs}
-
-
 def require_fit(sizes_fit):
-    """Raise ValueError for sizes that don't fit together: the grader, which draws some, then tries others."""
+    """Raise ValueError for sizes that don't fit together: a random case then gets others."""
     if not sizes_fit:
         raise ValueError("the sizes don't fit together")
 
@@ -92,34 +87,20 @@ class Mistake:
         return self.name, self.hint
 
 
-@dataclass(frozen=True)
-class Case:
-    """Inputs that a function is called with.
-
-    mistake   (name, hint) of the mistake in a function that is right on ordinary inputs and wrong on these: a
-              formula that loses digits loses others in every order of operations, so comparing can't tell it
-    """
-
-    title: str
-    inputs: Callable  # a NumPy Generator -> the arguments
-    sizes: dict = field(default_factory=dict)  # by the letter that stands for each
-    mistake: tuple[str, str] | None = None
-    tolerance: float = TOLERANCE
-
-
 @dataclass
 class Exercise:
     """An exercise: a function that the learner writes.
 
     right      the solution
     inputs     (NumPy Generator, **sizes) -> the arguments
-    sizes      those of the two ordinary cases, as "B=2 N=3", from then on as dicts: distinct ones, so that no two axes
-               can be mixed up unnoticed
-    equal      sizes that are equal as far as they can be. A product with a matrix that should have been transposed
-               raises an error where sizes differ; on these it gives numbers, by which the mistake is recognised
-    forward    of a backward: the forward's solution. Inputs and sizes are its own; dy has the shape of its result,
+    domain     sizes, options and numbers that are tried, as `domain` says: "B N D stride=2,1,3"
+    varied     names of arguments that any numbers may stand in, as "x weight"; by default the first array but dy
+    equal      sizes that are equal as far as they can be, "B=3 N=3"; by default all of one letter are 4. A product with
+               a matrix that should have been transposed raises an error where sizes differ; on these it gives numbers,
+               by which the mistake is recognised
+    forward    of a backward: the forward's solution. Inputs and domain are its own; dy has the shape of its result,
                and of its arguments the backward gets those that it names
-    traps      cases in which formulas that are right on paper overflow or lose their digits
+    extra      cases that no domain describes
     tolerance  of the ordinary cases
     calls      the arguments -> those of each call, of a function that is called many times and gives a number each
                time; its answers are looked at as one array
@@ -130,10 +111,11 @@ class Exercise:
 
     right: Callable
     inputs: Callable | None = None
-    sizes: tuple[str, ...] = ()
-    equal: str | None = None
+    domain: str = ""
+    varied: str | None = None
+    equal: str = ""
     forward: Callable | None = None
-    traps: tuple[Case, ...] = ()
+    extra: tuple[Case, ...] = ()
     tolerance: float = TOLERANCE
     calls: Callable | None = None
     entry: str = "entry"
@@ -149,10 +131,10 @@ class Exercise:
         self.task = " ".join(task.split())
         self.arguments, self.returns = (dict(named_entries(text)) for text in (arguments, returns))
         self.mistakes = MISTAKES.setdefault(self.name, [])
-        self.sizes, self.equal = tuple(map(read_sizes, self.sizes)), self.equal and read_sizes(self.equal)
-        if self.forward is not None:
-            forward = REGISTERED[self.forward.__name__]
-            self.inputs, self.sizes, self.equal = forward.inputs, forward.sizes, forward.equal
+        source = self if self.forward is None else REGISTERED[self.forward.__name__]
+        self.inputs, self.domain, self.equal, self.given = source.inputs, source.domain, source.equal, source.arguments
+        if source is not self:
+            self.varied, self.extra = source.varied, source.extra
 
     def answer(self, function, arguments, asked=None):
         """The function's result for a case's arguments; a list of results if it is called many times.
@@ -168,18 +150,38 @@ class Exercise:
     def evaluate(self, formula, arguments):
         """The outputs of a formula by name; none if shapes don't fit or an arithmetic error occurs."""
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 return self.label_outputs(self.answer(formula, arguments))
         except (ValueError, ArithmeticError):  # shapes that don't fit, 0 to the power of −1
             return {}
 
-    def cases(self):
-        """The ordinary cases, two of them where there are sizes, and the traps."""
-        ordinary = [self.case_of(title, sizes) for title, sizes in zip(("ordinary numbers", "other sizes"), self.sizes)]
-        return [*ordinary, *self.traps]
+    @cached_property
+    def known_cases(self):
+        """The cases that are the same for every seed, up to their numbers."""
+        return domain_cases(self)
 
-    def case_of(self, title, sizes):
-        return Case(title, lambda random: self.inputs(random, **sizes), sizes, tolerance=self.tolerance)
+    def cases(self, seed=0):
+        """All cases that a function is tried on."""
+        return [*self.known_cases, *random_cases(self, seed)]
+
+    @cached_property
+    def equal_cases(self):
+        """Two cases whose sizes are equal, as far as they can be."""
+        sizes, _ = read_domain(self.domain)
+        made = {name: 4 if len(name) == 1 else values[0] for name, values in sizes.items()}
+        made |= {name: int(size) for name, size in (pair.split("=") for pair in self.equal.split())}
+        cases = [self.case(title, made) for title in ("equal sizes", "equal sizes again") if made]
+        return [case for case in cases if fits(self, case)]
+
+    def case(self, title, sizes, changed=(), change=None, tolerance=0.0, hint=ANY):
+        """A case of these sizes; `change` makes new values of the arguments in `changed`."""
+
+        def inputs(random):
+            given = self.inputs(random, **sizes)
+            return tuple(change(value) if name in changed else value for name, value in zip(self.given, given))
+
+        return Case(title, inputs, sizes, max(tolerance, self.tolerance), hint)
 
     def draw(self, case, seed=0):
         """A case's arguments; the same ones at every call, in new arrays."""
@@ -189,8 +191,8 @@ class Exercise:
             return given
         with np.errstate(all="ignore"):
             dy = random.standard_normal(np.shape(self.forward(*given)))
-        named = dict(zip(REGISTERED[self.forward.__name__].arguments, given))
-        return dy, *(named[name] for name in [*self.arguments][1:])
+        named = dict(zip(self.given, given))
+        return dy if dy.ndim else float(dy), *(named[name] for name in [*self.arguments][1:])
 
     def name_outputs(self, value):
         """The value that a function returned, as outputs by name."""
@@ -245,11 +247,16 @@ def named_entries(text):
 
 def read_texts(module):
     """Read the text of a topic, whose module this is, and return its exercises."""
-    text = Path(module.__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    _, *words = re.split(r"^= (\w+)\n", text, flags=re.MULTILINE)
-    for name, section in zip(words[::2], words[1::2]):
+    sections = named_sections(Path(module.__file__).with_suffix(".txt").read_text(encoding="utf-8"))
+    for name, section in sections:
         read_section(vars(module)[name], section)
-    return [REGISTERED[name] for name in words[::2] if name in REGISTERED]
+    return [REGISTERED[name] for name, _ in sections if name in REGISTERED]
+
+
+def named_sections(text):
+    """[(name, what stands below it)] of the sections that begin with = and a name."""
+    _, *words = re.split(r"^= (.+)\n", text, flags=re.MULTILINE)
+    return list(zip(words[::2], words[1::2]))
 
 
 def read_section(function, text):

@@ -6,17 +6,10 @@ from itertools import combinations, permutations
 import numpy as np
 
 from tinyvit.exercises.exercise import Mistake, edit_solution
+from tinyvit.exercises.outputs import agree
 
 FORGOTTEN_DY = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
 ZEROS_HINT = "It is zero everywhere, like an array that nothing was written to."
-
-
-def agree(got, other, tolerance):
-    """Whether two arrays are equal up to rounding, with NaN in the same entries."""
-    if got.shape != other.shape:
-        return False
-    near = (abs(got - (other + 0.0)) <= tolerance + tolerance * abs(other)) & np.isfinite(other)
-    return bool((near | (got == other) | ((got != got) & (other != other))).all())
 
 
 def general_mistake(attempt, name):
@@ -28,13 +21,19 @@ def general_mistake(attempt, name):
         return "integers", f"{name} has the dtype {got.dtype}: were the numbers written into an array of ints?"
     if got.shape == right.shape and not got.any():
         return "zeros", ZEROS_HINT if got.size > 1 else "It is 0, as if nothing were computed yet."
-    if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in attempt.arguments()):
+    if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in attempt.given):
         return "an argument, unchanged", "One of the arguments is returned unchanged: nothing is computed yet."
     for mistake in forgotten_dy(attempt.exercise):
         if agree(got, attempt.evaluate(mistake.formula)[name], case.tolerance):
             return mistake.explanation
-    found = find_factor(name, case, got, right) or find_lost_digits(got, right)
-    return found or find_rearrangement(name, case, got, right)
+    for argument, given in zip(attempt.exercise.arguments, attempt.given):
+        if isinstance(given, np.ndarray) and given.shape == got.shape == right.shape:
+            for sign, mistake in ((1, "a term that does not belong here"), (-1, "a term is forgotten")):
+                if agree(sign * (got - right), given, case.tolerance):
+                    return mistake, f"The difference from the right numbers is {argument}."
+    found = find_factor(case, got, right)
+    found = found if holds_elsewhere(attempt, name, found) else None
+    return found or find_lost_digits(got, right) or find_rearrangement(name, case, got, right)
 
 
 def forgotten_dy(exercise):
@@ -45,17 +44,36 @@ def forgotten_dy(exercise):
     return [Mistake(*FORGOTTEN_DY, edit_solution(exercise.right, edits), edits)]
 
 
-def find_factor(name, case, got, right):
+def find_factor(case, got, right):
     """(mistake, hint) if `got` differs from `right` by a sign or a factor."""
     if agree(got, -right, case.tolerance):
         return "the sign is wrong", "Every entry is minus what it should be."
-    if got.shape == right.shape and got.size and np.isfinite(got).all():
-        factor = np.vdot(right, got) / np.vdot(right, right)
-        what = sizes_hint(factor, case.sizes) or power_of_ten_hint(factor)
-        if (got.size > 1 or what) and factor and agree(got, factor * right, case.tolerance):
-            entry = "Every entry" if got.size > 1 else "It"
-            return "a constant factor", f"{entry} is {factor:.6g} times what it should be{what or '.'}"
-    return None
+    factor = factor_of(case, got, right)
+    if factor is None:
+        return None
+    hint = sizes_hint(factor, case.sizes) or power_of_ten_hint(factor)
+    entry = "Every entry" if got.size > 1 else "It"
+    if got.size == 1 and not hint:
+        return None
+    return "a constant factor", f"{entry} is {factor:.6g} times what it should be{hint or '.'}"
+
+
+def factor_of(case, got, right):
+    """The number that `got` is a multiple of `right` by; None if it is none."""
+    if got.shape != right.shape or not got.size or not np.isfinite(got).all():
+        return None
+    factor = np.vdot(right, got) / np.vdot(right, right)
+    return factor if factor and agree(got, factor * right, case.tolerance) else None
+
+
+def holds_elsewhere(attempt, name, found):
+    """Whether a factor is one in the witness as well: the same number, or the same product of sizes."""
+    other = attempt.witness
+    if other is None or found is None or found[0] != "a constant factor":
+        return True
+    again = find_factor(other.case, other.got[name], other.expected[name])
+    return again is not None and (again == found or again[1].partition("and that is")[2] == found[1].partition(
+        "and that is")[2] != "")  # fmt: skip
 
 
 def power_of_ten_hint(factor):
@@ -95,21 +113,15 @@ def find_swapped_outputs(attempt, names):
 
 
 def sizes_hint(factor, sizes):
-    """The case's sizes that a factor is a product of, as in `, and that is 1/(B·N)`.
-
-    A factor of 2 or ½ is often just that, even if a size or the root of one is 2: then roots are left out, and
-    the words are less certain.
-    """
+    """The case's sizes that a factor is a product of, as in `, and that is 1/(B·N)`."""
     letters = [letter for letter, size in sizes.items() if size > 1]
-    is_two = np.isclose(factor, (0.5, 2), rtol=1e-9).any()
-    roots = () if is_two else ((0.5, "√({})"), (-0.5, "1/√({})"))
     for count in (1, 2, 3):
         for chosen in combinations(letters, count):
             product, text = float(np.prod([sizes[letter] for letter in chosen])), "·".join(chosen)
-            for power, written in ((1, "{}"), (-1, "1/({})"), *roots):
+            for power, written in ((1, "{}"), (-1, "1/({})"), (0.5, "√({})"), (-0.5, "1/√({})")):
                 if np.isclose(factor, product**power, rtol=1e-9):
-                    start = "; as that is also {}, is a factor forgotten, or" if is_two else ", and that is {}: is"
-                    return start.format(written.format(text)) + " a mean taken for a sum, or a sum for a mean?"
+                    what = written.format(text)
+                    return f", and that is {what}: is a mean taken for a sum, or a sum for a mean?"
     return ""
 
 

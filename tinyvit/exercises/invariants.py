@@ -7,7 +7,7 @@ wrong. What holds is written down for each exercise; and the shape of the error 
 import numpy as np
 
 from tinyvit.exercises.exercise import namespace, sources
-from tinyvit.exercises.general_mistakes import agree
+from tinyvit.exercises.outputs import agree
 
 
 def broken_invariants(attempt):
@@ -18,7 +18,7 @@ def broken_invariants(attempt):
         if got.shape != expected.shape or not np.isfinite(got).all():
             continue
         for output, holds, residual in exercise.invariants:
-            if output == name and is_broken(exercise, residual, attempt.got, attempt.arguments(), tolerance):
+            if output == name and is_broken(exercise, residual, attempt.got, attempt.given, tolerance):
                 sentences.append(f"{'Here ' if output.startswith('gradients') else ''}{holds}; yours break this.")
         sentences += [f"In {name}, {text}." for text in error_patterns(got, expected, tolerance)]
     return sentences
@@ -55,7 +55,8 @@ def error_patterns(got, right, tolerance):
         others = tuple(other for other in range(got.ndim) if other != axis)
         hit = wrong.any(others) if others else wrong
         if size > 1 and not hit.all():
-            yield f"all that is wrong is at index {index_ranges(np.flatnonzero(hit))} of axis {axis}"
+            ranges = index_ranges(np.flatnonzero(hit))
+            yield f"all that is wrong is at index {ranges} of axis {axis}, {hit.sum()} of {size}"
             return
     for axis, size in enumerate(got.shape):
         if size > 1 and agree(error, np.broadcast_to(error.mean(axis, keepdims=True), error.shape), tolerance):
@@ -70,7 +71,7 @@ def error_patterns(got, right, tolerance):
 
 
 def index_ranges(numbers):
-    """Rising integers as text: `3, 5 to 7`; at most the first eight runs of neighbours."""
+    """Rising integers as text: `3, 5 to 7`; at most the first four runs of neighbours."""
     found = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in found]
-    return ", ".join(texts[:8] + ["…"] * (len(texts) > 8))
+    return ", ".join(texts[:4] + ["…"] * (len(texts) > 4))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, Exercise, flatten
+from tinyvit.exercises.domain import Case
+from tinyvit.exercises.exercise import Exercise, flatten
 
 
 class UnusableOutput(Exception):
@@ -16,6 +17,8 @@ class UnusableOutput(Exception):
 class Attempt:
     """The result of a learner's function for one case, beside the right one.
 
+    given           the arguments
+    witness         the Attempt for another case, by which mistakes are told apart that look alike in this one; or None
     got, expected   the outputs by name
     problems        the error in each, or None
     wrong           the names of those with an error
@@ -25,23 +28,56 @@ class Attempt:
 
     exercise: Exercise
     case: Case
-    seed: int
+    given: tuple
     value: object
+    witness: "Attempt | None" = None
 
     def __post_init__(self):
-        right, case = self.exercise.answer(self.exercise.right, self.arguments()), self.case
+        for array in arrays_in(self.given):  # a wrong formula must not change them
+            array.flags.writeable = False
+        right, case = self.exercise.answer(self.exercise.right, self.given), self.case
         self.got, self.expected = outputs_of(self.exercise, right, self.value), self.exercise.label_outputs(right)
         self.problems = {name: describe_error(self.got[name], one, case.tolerance, self.exercise.entry)
                          for name, one in self.expected.items()}  # fmt: skip
         self.wrong = [name for name, problem in self.problems.items() if problem]
 
-    def arguments(self):
-        """The case's arguments, new ones at each call."""
-        return self.exercise.draw(self.case, self.seed)
-
     def evaluate(self, formula):
         """The outputs of a formula for the same arguments, by name."""
-        return self.exercise.evaluate(formula, self.arguments())
+        return self.exercise.evaluate(formula, self.given)
+
+    def compare(self, formula):
+        """(names of outputs that are as a formula gives them, names of others that it gives), in the witness, too.
+
+        formula   a function, or its outputs by name for this case alone
+        """
+        outputs = formula if isinstance(formula, dict) else self.evaluate(formula)
+        tolerance, known = self.case.tolerance, outputs.keys() & self.got
+        same = {name for name in known if agree(self.got[name], outputs[name], tolerance)}
+        same -= {name for name in same.intersection(self.wrong) if agree(self.expected[name], outputs[name], tolerance)}
+        if self.witness and same.intersection(self.wrong) and outputs is not formula:
+            same &= self.witness.same_as(formula)
+        return same, known - same
+
+    def same_as(self, formula):
+        """The names of the outputs that are as a formula gives them."""
+        outputs = self.evaluate(formula)
+        return {name for name in outputs.keys() & self.got if agree(self.got[name], outputs[name], self.case.tolerance)}
+
+
+def agree(got, other, tolerance):
+    """Whether two arrays are equal up to rounding, with NaN in the same entries."""
+    if got.shape != other.shape:
+        return False
+    near = (abs(got - (other + 0.0)) <= tolerance + tolerance * abs(other)) & np.isfinite(other)
+    return bool((near | (got == other) | ((got != got) & (other != other))).all())
+
+
+def arrays_in(value):
+    """The arrays in a list, a tuple or a dict of them."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [array for part in parts for array in arrays_in(part)]
 
 
 def outputs_of(exercise, expected, value):

@@ -1,13 +1,27 @@
 """Recognises the mistake behind a wrong answer.
 
 A mistake is recognised by its numbers: for the same random arguments, the wrong formula gives what the learner's
-function gave. The learner's source isn't read. First come the exercise's own mistakes, then its parts',
-general ones, and pairs.
+function gave, and on a second case as well, of other sizes, so that none is taken for another one by chance.
+The learner's source isn't read. First come the exercise's own mistakes, then its parts', those that are seen in an
+output alone, the kinds of mistakes, and pairs.
 """
 
-from tinyvit.exercises.general_mistakes import agree, find_swapped_outputs, general_mistake
+import contextlib
+from itertools import combinations
+
+import numpy as np
+
+from tinyvit.exercises.exercise import edit_solution, edit_sources
+from tinyvit.exercises.general_mistakes import (
+    find_factor,
+    find_rearrangement,
+    find_swapped_outputs,
+    forgotten_dy,
+    general_mistake,
+)
+from tinyvit.exercises.kinds import kinds_of_mistakes, with_step
+from tinyvit.exercises.outputs import agree
 from tinyvit.exercises.parts import mistakes_of_parts
-from tinyvit.exercises.two_mistakes import two_mistakes
 
 
 def recognise(attempt):
@@ -15,48 +29,90 @@ def recognise(attempt):
 
     The key has (name, hint) of one mistake, or of two that were made together.
     """
-    on_purpose = [(mistake, attempt.evaluate(mistake.formula)) for mistake in attempt.exercise.mistakes]
-    singles = [((mistake.explanation,), outputs) for mistake, outputs in on_purpose]
-    found, left = explain(attempt, singles, attempt.wrong)
+    exercise, special = attempt.exercise, attempt.case is not attempt.exercise.known_cases[0]
+    hint, moved = find_swapped_outputs(attempt, attempt.wrong)
+    if 1 < len(moved) == len(attempt.wrong):
+        return {(("the outputs stand in another order", hint),): moved}
+    found, left, fits = explain(attempt, singles(exercise.mistakes), attempt.wrong)
     if left:
-        of_parts = mistakes_of_parts(attempt.exercise.name)
-        singles += [((mistake.explanation,), attempt.evaluate(mistake.formula)) for mistake in of_parts]
-        found, left = explain(attempt, singles, attempt.wrong)
-    if attempt.case.mistake and not found:
-        return {(attempt.case.mistake,): tuple(attempt.wrong)}
-    hint, moved = find_swapped_outputs(attempt, left)
-    if moved:
-        found[("the outputs stand in another order", hint),] = moved
-    for name in [name for name in left if name not in moved]:
+        found, left, fits = explain(attempt, singles(mistakes_of_parts(exercise.name)), attempt.wrong, fits)
+    for name in left if not special else ():
         in_any = general_mistake(attempt, name)
         if in_any is not None:
             found[in_any,] = (*found.get((in_any,), ()), name)
-    left = [name for name in left if not any(name in names for names in found.values())]
+    left = unexplained(left, found)
     if left:
-        pairs = list(two_mistakes(attempt, on_purpose))
-        of_all, rest = explain(attempt, pairs, attempt.wrong)
-        if len(of_all) == 1 and not rest:
-            return of_all
-        made = {mistake for mistakes in found for mistake in mistakes}
-        pairs.sort(key=lambda pair: made.isdisjoint(pair[0]))  # first those with one that was made anyhow
-        found |= explain(attempt, pairs, left)[0]
+        # Any formula may give NaN, and many are right but for large numbers.
+        exact = attempt.case.tolerance == exercise.tolerance
+        finite = [name for name in left if exact and np.isfinite(attempt.got[name]).all()]
+        of_kinds, rest, fits = explain(attempt, kinds_of_mistakes(exercise.name), finite)
+        if len(found) == 1 and any(same.issuperset(attempt.wrong) for _, same, _ in fits):
+            return {mistakes: tuple(attempt.wrong) for mistakes in found}  # the kind has a name of its own there
+        if rest or len(found.keys() | of_kinds) > 1:
+            pairs, none, _ = explain(attempt, two_mistakes(attempt), attempt.wrong)
+            if len(pairs) == 1 and not none:
+                return pairs
+        found |= {(with_step(*kind),): names for (kind,), names in of_kinds.items()}
+    if special and not found:
+        return {(attempt.case.mistake,): tuple(attempt.wrong)}
     return found
 
 
-def explain(attempt, candidates, left):
-    """({mistakes: outputs}, unexplained outputs), chosen greedily: the candidate that explains most of the rest comes
-    next, and of several the one that contradicts the fewest outputs.
+def unexplained(names, found):
+    return [name for name in names if not any(name in outputs for outputs in found.values())]
 
-    candidates   (mistakes, their outputs by name)
+
+def singles(mistakes):
+    return (((mistake.explanation,), mistake.formula) for mistake in mistakes)
+
+
+def explain(attempt, candidates, left, fits=()):
+    """({mistakes: outputs}, unexplained outputs, what fits), chosen greedily: the candidate that explains most of the
+    rest comes next, and of several the one that contradicts the fewest outputs. One that explains all ends the search.
+
+    candidates   (mistakes, a formula that makes them, or its outputs)
+    fits         (mistakes, outputs that they explain, how many they don't) of candidates before these
     """
-    found, fits = {}, []
-    for mistakes, outputs in candidates:
-        same = {name for name in outputs if agree(attempt.got[name], outputs[name], attempt.case.tolerance)}
-        fits.append((mistakes, same, len(same) - len(outputs)))
+    found, fits = {}, list(fits)
+    for mistakes, formula in candidates if left else ():
+        same, others = attempt.compare(formula)
+        if same.intersection(left):
+            fits.append((mistakes, same, -len(others)))
+            if not others and same.issuperset(left):
+                break
     while left and fits:
         mistakes, same, _ = max(fits, key=lambda fit: (len(fit[1].intersection(left)), fit[2]))
         if same.isdisjoint(left):
             break
         found[mistakes] = (*found.get(mistakes, ()), *(name for name in left if name in same))
         left = [name for name in left if name not in same]
-    return found, left
+    return found, left, fits
+
+
+# -- two mistakes in one output -------------------------------------------------------------------------------------
+
+
+def two_mistakes(attempt):
+    """Pairs of mistakes: ((name, hint) of both, a formula or the outputs), lazily. Either their edits of the solution
+    are made together, or one is a general mistake, applied to the other's result."""
+    mistakes = attempt.exercise.mistakes
+    yield from edited_pairs(attempt.exercise.right, mistakes + forgotten_dy(attempt.exercise))
+    names = [name for name in attempt.wrong if np.isfinite(attempt.got[name]).all()]
+    for mistake in mistakes:
+        outputs = attempt.evaluate(mistake.formula)
+        for name in [name for name in names if name in outputs]:
+            both = attempt.case, attempt.got[name], outputs[name]
+            in_any = find_factor(*both) or find_rearrangement(name, *both)
+            if in_any and not agree(outputs[name], attempt.expected[name], attempt.case.tolerance):
+                yield (mistake.explanation, in_any), {name: attempt.got[name]}
+
+
+def edited_pairs(solution, mistakes):
+    """The solution with the edits of both, as far as the other's text stands outside of what the first has written:
+    inside it, the second edit would not be what its words say."""
+    for one, other in combinations(mistakes, 2):
+        if one.edits and other.edits and one.explanation != other.explanation:
+            with contextlib.suppress(Exception):  # two edits together may make no sense
+                blanked = tuple((part, old, new and "\0") for part, old, new in one.edits)
+                edit_sources(solution, blanked + other.edits)
+                yield (one.explanation, other.explanation), edit_solution(solution, one.edits + other.edits)

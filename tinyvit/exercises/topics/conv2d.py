@@ -4,15 +4,11 @@ import numpy as np
 
 from tinyvit.exercises.exercise import exercise, normal
 
-SIZES = (
-    "B=2 C=3 H=7 W=9 O=4 P=2 Q=3 s=2 p=1",
-    "B=1 C=2 H=6 W=5 O=3 P=3 Q=2 s=1 p=2",
-    "B=1 C=2 H=4 W=7 O=3 P=2 Q=3 s=2 p=0",
-)
-EQUAL = "B=3 C=3 H=3 W=3 O=3 P=3 Q=3 s=1 p=1"
+SIZES = "B P Q C O H=17,14 W=20,19 stride=2,1,3 padding=1,2,0"
+EQUAL = "B=3 P=3 Q=3 C=3 O=3 H=3 W=3 stride=1 padding=1"
 
 
-@exercise(normal("BCHW", "OCPQ", "O", numbers="sp"), SIZES, equal=EQUAL)
+@exercise(normal("BCHW", "OCPQ", "O", numbers=("stride", "padding")), SIZES, equal=EQUAL)
 def conv2d(x, weight, bias, stride, padding):
     """Slide filters over padded images: y[b, o, i, j] = bias[o] + Σ weight[o, c, u, v] · x[b, c, s i + u, s j + v]
     over c, u and v, with the stride s.

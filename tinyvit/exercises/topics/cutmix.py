@@ -2,22 +2,24 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.domain import Case
+from tinyvit.exercises.exercise import exercise, require_fit
 
 
-def inputs(random, C, H, W, K):
+def inputs(random, C, K, H, W):
+    require_fit(min(H, W) > 4 and K > 1)
     images, targets = random.standard_normal((2, C, H, W)), np.eye(K)[random.permutation(K)[:2]]
     box = 1, H // 2, 2, W - 1  # in whatever order it is read, no box is empty, and none is another one
     return images[0], targets[0], images[1], targets[1], box
 
 
 def with_box(random, *box):
-    return *inputs(random, 3, 7, 9, 5)[:-1], box
+    return *inputs(random, 3, 5, 7, 9)[:-1], box
 
 
 @exercise(
-    inputs, ("C=3 H=12 W=10 K=5", "C=1 H=8 W=13 K=4"),
-    traps=(
+    inputs, "C K H=12,8 W=10,13",
+    extra=(
         Case("a box that is the whole image", lambda random: with_box(random, 0, 7, 0, 9)),
         Case("a box of no rows", lambda random: with_box(random, 4, 4, 2, 6)),
     ),

@@ -4,10 +4,8 @@ import numpy as np
 
 from tinyvit.exercises.exercise import exercise, normal
 
-SIZES = "B=2 C=3 H=5 W=7 P=2 Q=3 p=1", "B=1 C=2 H=6 W=4 P=3 Q=2 p=2", "B=1 C=2 H=4 W=5 P=2 Q=3 p=0"
 
-
-@exercise(normal("BCHW", "CPQ", numbers="p"), SIZES)
+@exercise(normal("BCHW", "CPQ", numbers=("padding",)), "B P Q C H=9,11 W=11,14 padding=1,2,0")
 def depthwise_conv2d(x, weight, padding):
     """Slide a filter of its own over each channel of padded images: y[b, c, i, j] = Σ weight[c, u, v] · x[b, c, i + u,
     j + v] over u and v.

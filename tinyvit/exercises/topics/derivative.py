@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.domain import Case
+from tinyvit.exercises.exercise import exercise
 
 EXACT = 4e-15  # relative: a few roundings of float64, and no more
 
@@ -20,8 +21,8 @@ def of(f):
 
 
 @exercise(
-    of(np.exp), ("",),
-    traps=(
+    of(np.exp), "",
+    extra=(
         Case("f = sin", of(np.sin), tolerance=EXACT),
         Case("f = x³", of(cube), tolerance=EXACT),
         Case("f = (x − 1) / (x² + 2)", of(quotient), tolerance=EXACT),

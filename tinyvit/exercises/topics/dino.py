@@ -15,7 +15,7 @@ def loss_inputs(random, B, V, K):
     return random.standard_normal((B, V, K)), teacher, float(random.uniform(0.3, 0.8))
 
 
-@exercise(normalise_inputs, ("B=2 N=3 D=4", "B=1 N=2 D=5"))
+@exercise(normalise_inputs, "B N D")
 def l2_normalise_backward(dy, x):
     """The gradient of y = x / ‖x‖, where ‖x‖ is the root of the sum of squares along the last axis.
 
@@ -30,7 +30,7 @@ def l2_normalise_backward(dy, x):
     return (dy - y * (dy * y).sum(-1, keepdims=True)) / norm
 
 
-@exercise(loss_inputs, ("B=2 V=4 K=3", "B=1 V=3 K=5"))
+@exercise(loss_inputs, "B V K temperature:1")
 def dino_loss_backward(logits, teacher, temperature):
     """The gradient of the student's logits for the mean, over samples and pairs of views t ≠ v, of the cross-entropy
     −Σ p[t] log softmax(z[v] / τ). The teacher has seen the first two of the V views.

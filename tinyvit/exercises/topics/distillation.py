@@ -9,7 +9,7 @@ def inputs(random, B, K):
     return 3 * random.standard_normal((B, K)), 3 * random.standard_normal((B, K)), float(random.uniform(1.5, 4))
 
 
-@exercise(inputs, ("B=3 K=4", "B=1 K=5"))
+@exercise(inputs, "B K temperature:1", "logits teacher")
 def distillation_backward(logits, teacher, temperature):
     """The gradient of a student's logits for the loss τ² / (B K) · Σ p log(p / q), summed over samples and classes,
     with p = softmax(teacher / τ) and q = softmax(logits / τ). The teacher's logits are constants.

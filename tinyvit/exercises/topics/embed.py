@@ -11,7 +11,7 @@ def inputs(random, B, N, S, D):
     return tuple(random.standard_normal(shape) for shape in shapes)
 
 
-@exercise(inputs, ("B=2 N=3 S=5 D=4", "B=1 N=2 S=4 D=7"), equal="B=3 N=3 S=3 D=3")
+@exercise(inputs, "B N S D")
 def embed(patches, weight, bias, cls_token, positions):
     """Project patches to tokens, put the class token in front, add the positions (Dosovitskiy et al. 2021, eq. 1).
 

@@ -9,7 +9,7 @@ def silu_inputs(random, B, N, D):
     return random.standard_normal((B, N, D)), 2 * random.standard_normal((B, N, D))
 
 
-@exercise(silu_inputs, ("B=2 N=3 D=4", "B=1 N=2 D=5"))
+@exercise(silu_inputs, "B N D")
 def silu_backward(dy, x):
     """The gradient of y = x σ(x), where σ(x) = 1 / (1 + exp(−x)).
 
@@ -23,7 +23,7 @@ def silu_backward(dy, x):
     return dy * gate * (1 + x * (1 - gate))
 
 
-@exercise(normal("BCHW", "BCHW", "BC"), ("B=2 C=3 H=4 W=5", "B=1 C=2 H=5 W=3"))
+@exercise(normal("BCHW", "BCHW", "BC"), "B C H W")
 def scale_channels_backward(dy, x, weight):
     """The gradients of y[b, c, i, j] = x[b, c, i, j] · weight[b, c]: each map of each sample has a factor.
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tinyvit.exercises.domain import Case
 from tinyvit.exercises.exercise import exercise
 
 
@@ -9,7 +10,7 @@ def inputs(random, **sizes):
     return (2 * random.standard_normal(tuple(sizes.values())),)
 
 
-@exercise(inputs, ("B=3 N=4", "B=2 N=1 M=7"))
+@exercise(inputs, "B N", extra=(Case("three axes", lambda random: inputs(random, B=2, N=1, M=7)),))
 def gelu(x):
     """The exact GELU, x Φ(x), where Φ is the distribution function of the standard normal distribution.
 

@@ -1,10 +1,10 @@
 """Group normalisation and standardised weights, and their gradients."""
 
-from tinyvit.exercises.exercise import exercise, require_fit, visible_eps
+from tinyvit.exercises.exercise import exercise, visible_eps
 
 
-def inputs(random, B, C, H, W, G):
-    require_fit(C % G == 0)
+def inputs(random, B, G, g, H, W):
+    C = G * g
     weight, bias = 1 + random.standard_normal(C), random.standard_normal(C)
     return 0.5 + 2 * random.standard_normal((B, C, H, W)), weight, bias, G, visible_eps(random)
 
@@ -13,7 +13,7 @@ def filters(random, O, C, P, Q):  # noqa: E741
     return 0.3 + random.standard_normal((O, C, P, Q)), visible_eps(random)
 
 
-@exercise(inputs, ("B=2 C=6 H=2 W=5 G=2", "B=1 C=9 H=3 W=2 G=3"))
+@exercise(inputs, "B G g H W")
 def group_norm(x, weight, bias, num_groups, eps):
     """Give every group of C/G channels that follow one another, of each sample, mean 0 and variance 1 (ε is added to
     the variance), scale each channel by weight and shift it by bias.
@@ -60,7 +60,7 @@ def group_norm_backward(dy, x, weight, num_groups, eps):
     return dx.reshape(x.shape), (dy * xhat.reshape(x.shape)).sum((0, 2, 3)), dy.sum((0, 2, 3))
 
 
-@exercise(filters, ("O=4 C=3 P=2 Q=5", "O=2 C=5 P=3 Q=3"))
+@exercise(filters, "O C P Q")
 def standardize_weight(weight, eps):
     """Give every filter mean 0 and variance 1 over its C·P·Q numbers; ε is added to the variance.
 

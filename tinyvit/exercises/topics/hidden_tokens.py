@@ -2,15 +2,16 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise
+from tinyvit.exercises.exercise import exercise, require_fit
 
 
-def inputs(random, B, N, n, D):
+def inputs(random, B, D, N, n):
+    require_fit(n <= N)
     x, token = random.standard_normal((B, n, D)), random.standard_normal((1, 1, D))
     return x, token, random.random((B, N)).argsort(1)[:, :n], N
 
 
-@exercise(inputs, ("B=2 N=5 n=2 D=3", "B=1 N=4 n=3 D=2"))
+@exercise(inputs, "B D N=7,8 n=5,3,N,0")
 def place_tokens(x, token, index, count):
     """Each sample's tokens at the places `index` says, among `count` of them, and the mask token everywhere else.
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.domain import Case
+from tinyvit.exercises.exercise import exercise
 
 ROUNDINGS = 1.5e-7  # 2.5 u of float32, relative
 
@@ -23,8 +24,8 @@ def told_apart_by_float64(random):
 
 
 @exercise(
-    inputs, ("n=20_000", "n=3_000"),
-    traps=(
+    inputs, "n=20000,3000", "",
+    extra=(
         Case("a 1 and thousands of small numbers", lost_in_a_tree, tolerance=ROUNDINGS),
         Case("numbers that only float64 tells apart", told_apart_by_float64, tolerance=1e-8),
     ),

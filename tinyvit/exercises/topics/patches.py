@@ -1,18 +1,18 @@
 """Images into patches, and the gradient."""
 
-from tinyvit.exercises.exercise import exercise, require_fit
+from tinyvit.exercises.exercise import exercise
 
 
-def inputs(random, B, C, H, W, P, Q):
-    return random.standard_normal((B, C, H, W)), (P, Q)
+def inputs(random, B, C, P, Q, h, w):
+    return random.standard_normal((B, C, h * P, w * Q)), (P, Q)
 
 
-def backward_inputs(random, B, C, H, W, P, Q):
-    require_fit(H % P == W % Q == 0)
-    return random.standard_normal((B, H * W // (P * Q), C * P * Q)), (P, Q), (H, W)
+def backward_inputs(random, B, C, P, Q, h, w):
+    return random.standard_normal((B, h * w, C * P * Q)), (P, Q), (h * P, w * Q)
 
 
-SIZES = "B=2 C=3 H=6 W=12 P=2 Q=3", "B=1 C=2 H=4 W=4 P=4 Q=2"
+# Images of h times w patches; those of the first case can be cut with P and Q exchanged as well.
+SIZES = "B=3,4,1 C=5,8,1 P=4,3,1 Q=6,9,1 h=9,7,1 w=8,10,1"
 
 
 @exercise(inputs, SIZES)

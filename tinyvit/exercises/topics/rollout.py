@@ -6,11 +6,11 @@ from tinyvit.exercises.exercise import exercise
 from tinyvit.exercises.topics.softmax import softmax
 
 
-def inputs(random, L, B, H, N):
+def inputs(random, B, N, H, L):
     return (softmax(random.standard_normal((L, B, H, N, N))),)
 
 
-@exercise(inputs, ("L=3 B=2 H=4 N=5", "L=4 B=1 H=2 N=6"))
+@exercise(inputs, "B N H L=5,3", "")
 def rollout(attention):
     """Attention rollout (Abnar & Zuidema 2020): the product of all layers' ½ (mean over the heads) + ½ I, the last one
     on the left.

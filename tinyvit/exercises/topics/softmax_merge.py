@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.domain import Case
+from tinyvit.exercises.exercise import exercise
 
 
 def halves(random, shift=0.0):
@@ -18,8 +19,8 @@ def overlapping(random):
 
 
 @exercise(
-    halves, ("",),
-    traps=(
+    halves, "",
+    extra=(
         Case("negative scores, the larger ones in the first half", overlapping),
         Case("a second half 1000 higher", lambda random: halves(random, 1000.0)),
         Case("a second half 1000 lower", lambda random: halves(random, -1000.0)),

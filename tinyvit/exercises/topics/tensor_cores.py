@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.domain import Case
+from tinyvit.exercises.exercise import exercise
 
 
 def tiles(random, N, d, T, shift=0.0):
@@ -17,8 +18,8 @@ def tiles(random, N, d, T, shift=0.0):
 
 
 @exercise(
-    tiles, ("N=5 d=3 T=4", "N=4 d=6 T=2"),
-    traps=(
+    tiles, "N d T", "m1 m2",
+    extra=(
         Case("a second tile 1000 higher", lambda random: tiles(random, 5, 3, 4, 1000.0)),
         Case("a second tile 1000 lower", lambda random: tiles(random, 5, 3, 4, -1000.0)),
     ),
@@ -41,7 +42,7 @@ def merge_tiles(m1, Z1, a1, m2, Z2, a2):
     return (a1 * f1[:, None] + a2 * f2[:, None]) / (Z1 * f1 + Z2 * f2)[:, None]
 
 
-@exercise(lambda random: (random.standard_normal((16, 16)),), ("",))
+@exercise(lambda random: (random.standard_normal((16, 16)),))
 def to_fragments(A):
     """The matrix A of mma.m16n8k16 dealt out to the 32 lanes of a warp. Lanes 0 to 3 share g = 0 and begin at columns
     0, 2, 4 and 6; lanes 4 to 7 share g = 1, and so on. A lane's eight numbers are two neighbours in row g, those below

@@ -13,7 +13,7 @@ def tubelet_inputs(random, B, C, t, h, w, s, p, q):
     return random.standard_normal((B, t * h * w, C * s * p * q)), (s, p, q), (t * s, h * p, w * q)
 
 
-SIZES = "B=2 C=3 t=2 h=3 w=4 s=2 p=3 q=2", "B=1 C=1 t=3 h=2 w=2 s=1 p=2 q=3"
+SIZES = "B=1,4 C=3,1 t=4,3,1 h=5,7 w=6,5,1 s=7,6,1 p=8,9 q=9,8,1"
 
 
 @exercise(video_inputs, SIZES)
@@ -50,7 +50,7 @@ def from_tubelets(tubelets, tubelet, size):
     return x.reshape(len(tubelets), -1, T, H, W)
 
 
-@exercise(normal("DCPP", numbers="S"), ("D=3 C=2 P=2 S=4", "D=2 C=1 P=3 S=3", "D=2 C=3 P=2 S=2"))
+@exercise(normal("DCPP", numbers="S"), "D C P S=7,10,2,1")
 def inflate(weight, frames):
     """The filters of images as filters of tubelets of S frames: the frame in the middle, number S // 2 counted from 0,
     has the image's filter, and the others are zero.

@@ -1,6 +1,7 @@
 """The whole Vision Transformer, from images to logits."""
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.domain import Case
+from tinyvit.exercises.exercise import exercise
 from tinyvit.exercises.topics import block as of_block
 from tinyvit.exercises.topics.block import block
 from tinyvit.exercises.topics.embed import embed
@@ -8,11 +9,9 @@ from tinyvit.exercises.topics.layernorm import layernorm
 from tinyvit.exercises.topics.linear import linear
 from tinyvit.exercises.topics.patches import patchify
 
-DIGITS = "the sizes of the digits"
 
-
-def inputs(random, B, C, side, P, depth, H, d, M, K):
-    D, N = H * d, (side // P) ** 2
+def inputs(random, B, C, R, P, H, d, M, K, depth):
+    D, N, side = H * d, R * R, R * P
     shapes = {"cls_token": (1, 1, D), "pos_embed": (1, N + 1, D)}
     shapes |= {"patch_embed.proj.weight": (D, C, P, P), "patch_embed.proj.bias": (D,)}
     parameters = {name: random.standard_normal(shape) * 0.5 for name, shape in shapes.items()}
@@ -26,12 +25,12 @@ def inputs(random, B, C, side, P, depth, H, d, M, K):
 
 def as_trained(random):
     """Images and weights of the size that `exercises.train` trains on the digits."""
-    images, parameters, *rest = inputs(random, 2, 1, 8, 4, 3, 4, 12, 96, 10)
+    images, parameters, *rest = inputs(random, 2, 1, 2, 4, 4, 12, 96, 10, 3)
     return images, {name: array * (0.3 if array.ndim > 1 else 1) for name, array in parameters.items()}, *rest
 
 
-SIZES = "B=2 C=3 side=6 P=3 depth=2 H=3 d=4 M=7 K=5", "B=1 C=2 side=4 P=2 depth=3 H=2 d=3 M=5 K=4"
-EQUAL = "B=4 C=1 side=4 P=2 depth=2 H=2 d=2 M=4 K=4"
+SIZES = "B=3,8,1 R=4,7,1 P=5,4 C=6,5 H=7,3,1 d=8,10 K=9,6,1 M=10,11 depth=2,3,1"  # images of R times R patches
+EQUAL = "B=4 R=2 P=2 C=1 H=2 d=2 K=4 M=4 depth=2"
 
 
 def enter(images, parameters):
@@ -48,7 +47,7 @@ def parameters_of_block(parameters, i):
     return {name.removeprefix(start): array for name, array in parameters.items() if name.startswith(start)}
 
 
-@exercise(inputs, SIZES, equal=EQUAL, traps=(Case(DIGITS, as_trained),))
+@exercise(inputs, SIZES, "", equal=EQUAL, extra=(Case("the sizes of the digits", as_trained),))
 def vit(images, parameters, depth, num_heads, eps):
     """The whole ViT: cut images into patches, embed them, go through blocks 0 to depth − 1, normalise, and map the
     class token to the logits by the head (Dosovitskiy et al. 2021, eqs. 1–4). Call the functions you wrote before.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import Case, exercise
+from tinyvit.exercises.exercise import exercise
 from tinyvit.exercises.topics.block import block
 from tinyvit.exercises.topics.block_backward import block_backward
 from tinyvit.exercises.topics.embed import embed_backward
@@ -10,10 +10,10 @@ from tinyvit.exercises.topics.layernorm import layernorm
 from tinyvit.exercises.topics.layernorm_backward import layernorm_backward
 from tinyvit.exercises.topics.linear import linear_backward
 from tinyvit.exercises.topics.patches import patchify_backward
-from tinyvit.exercises.topics.vit import DIGITS, as_trained, enter, parameters_of_block, vit
+from tinyvit.exercises.topics.vit import enter, parameters_of_block, vit
 
 
-@exercise(forward=vit, traps=(Case(DIGITS, as_trained),))
+@exercise(forward=vit)
 def vit_backward(dy, images, parameters, depth, num_heads, eps):
     """The gradients of `vit`: of the images, and of all parameters by their names.
 

@@ -5,26 +5,27 @@ import numpy as np
 from tinyvit.exercises.exercise import exercise, require_fit
 
 
-def grid_inputs(random, B, R, C, D, p, s):
-    require_fit(s < p)
-    return random.standard_normal((B, R * p, C * p, D)), p, s
+def grid_inputs(random, B, R, C, D, window, shift):
+    require_fit(shift < window)
+    return random.standard_normal((B, R * window, C * window, D)), window, shift
 
 
-def window_inputs(random, B, R, C, D, p, s):
-    require_fit(s < p)
-    return random.standard_normal((B * R * C, p * p, D)), (R * p, C * p), p, s
+def window_inputs(random, B, R, C, D, window, shift):
+    require_fit(shift < window)
+    x = random.standard_normal((B * R * C, window * window, D))
+    return x, (R * window, C * window), window, shift
 
 
-def table_inputs(random, H, w):
-    return random.standard_normal(((2 * w - 1) ** 2, H)), w
+def table_inputs(random, H, side):
+    return random.standard_normal(((2 * side - 1) ** 2, H)), side
 
 
-def bias_inputs(random, H, w):
-    return random.standard_normal((H, w * w, w * w)), w
+def bias_inputs(random, H, side):
+    return random.standard_normal((H, side * side, side * side)), side
 
 
-GRIDS = "B=2 R=2 C=3 D=4 p=3 s=1", "B=1 R=1 C=1 D=2 p=4 s=2"
-SIDES = "H=3 w=3", "H=2 w=4"
+GRIDS = "B R C D window=7,6 shift=2,1,0"
+SIDES = "H side=4,3,1"
 
 
 @exercise(grid_inputs, GRIDS)

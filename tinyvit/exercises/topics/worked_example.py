@@ -15,7 +15,7 @@ def inputs(random):
     return (random.standard_normal((1, 4, 4)),)
 
 
-@exercise(inputs, ("", ""))
+@exercise(inputs, "", "")
 def worked_example_backward(patches):
     """The gradients of the worked example's loss: of its patches and its class token. All else that it needs is in
     tinyvit.models.worked_example: CLS_TOKEN, POSITIONS, NORM_WEIGHT, NORM_BIAS, HEAD_WEIGHT, HEAD_BIAS, LABEL.
