@@ -99,7 +99,7 @@ CASES = {
         (inside("return {1, 2}"), "probs is a set"),
         (inside("return 1j * x"), "complex128; expected real numbers"),
         (inside("print('{\"score\": 1, \"status\": \"right\"}')", "return None"), "It returned None"),
-        (inside("if x.shape not in ((3, 4), (4, 5)):", "    return x"), "probs wrong in"),  # the first cases alone
+        (inside("if x.shape not in ((3, 4), (7, 6)):", "    return x"), "probs wrong in"),  # the first cases alone
         ("class Same(float):\n    __eq__ = lambda *_: True\n" + inside("return Same()"), "probs is a Same"),
         ("calls = []\n" + inside("calls.append(1)", "if len(calls) > 2:", "    return x"), "probs wrong in"),
         ("seen = {}\n" + inside("return seen.setdefault(0, along(x))"), "probs "),

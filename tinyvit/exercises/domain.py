@@ -23,9 +23,10 @@ from tinyvit.keys import Key
 
 TOLERANCE = 1e-11  # of |got − expected| / max(1, |expected|): far above rounding, far below any other formula
 # Sizes of the two ordinary cases, in the order of the domain's words. In each all differ, and none is 2. No two
-# products of up to three of them, and no two differences, are equal in both: a wrong factor is never another one, too.
+# products of up to three of them, and no two differences, are equal in both, and each difference is another one in the
+# second: a wrong factor is never another one, too, nor a size plus a number.
 FIRST = 3, 4, 6, 5, 7, 9, 11, 13
-SECOND = 4, 5, 7, 3, 9, 6, 10, 8
+SECOND = 7, 6, 5, 3, 10, 4, 8, 9
 MAX_NUMBERS = 200_000  # product of the sizes of a random case
 MAX_TRIES = 1000  # of drawing sizes that fit together
 ORDINARY = "ordinary numbers"
