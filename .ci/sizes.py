@@ -17,7 +17,7 @@ from pathlib import Path
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_274,
     "tests": 28_701,
-    "tinyvit": 28_176,
+    "tinyvit": 28_202,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_276,
@@ -25,7 +25,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/exercises": 2_919,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,
-    "tinyvit/kernels": 4_543,
+    "tinyvit/kernels": 4_569,
     "tinyvit/models": 2_951,
     "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,

@@ -81,15 +81,41 @@ def down(x, dtype):
 
 
 for of_one_input in (
-    add_noise, avg_pool2d, batch_norm, batch_norm_running, conv_transpose2d, gather_batch, global_avg_pool2d,
-    group_norm, l2_normalise, layer_scale, max_pool2d, place_tokens, pool_mean, quick_gelu, relu, replace_tokens,
-    resize_bilinear, rmsnorm, rope, rope_halves, sigmoid, silu, softmax, tanh,
-):  # fmt: skip
+    add_noise,
+    avg_pool2d,
+    batch_norm,
+    batch_norm_running,
+    conv_transpose2d,
+    gather_batch,
+    global_avg_pool2d,
+    group_norm,
+    l2_normalise,
+    layer_scale,
+    max_pool2d,
+    place_tokens,
+    pool_mean,
+    quick_gelu,
+    relu,
+    replace_tokens,
+    resize_bilinear,
+    rmsnorm,
+    rope,
+    rope_halves,
+    sigmoid,
+    silu,
+    softmax,
+    tanh,
+):
     through_float32(of_one_input)
 for of_inputs, count in (
-    (add_gated, 3), (dot_products, 2), (modulate, 3), (packed_attention, 3), (scale_channels, 2), (similarity, 2),
+    (add_gated, 3),
+    (dot_products, 2),
+    (modulate, 3),
+    (packed_attention, 3),
+    (scale_channels, 2),
+    (similarity, 2),
     (swiglu, 2),
-):  # fmt: skip
+):
     through_float32(of_inputs, count)
 for of_parameters in (embed_labels, embedding, standardize_weight, standardize_weight_original):
     through_float32(of_parameters, inputs=0)
