@@ -24,7 +24,7 @@ def avg_backward_inputs(random, B, C, H, W, kernel, stride):
     return random.standard_normal((B, C, *grid(H, W, kernel, stride))), kernel, stride, (H, W)
 
 
-SIZES = "B C H=11,9 W=14,10 kernel=3,4,1 stride=2,1,kernel,5"
+SIZES = "B=3,6,1 C=4,3,1 H=11,9 W=14,10 kernel=3,4,1 stride=2,1,kernel,5"
 
 
 @exercise(relu_inputs, "B C H W")

@@ -16,7 +16,7 @@ def tubelet_inputs(random, B, C, t, h, w, s, p, q):
 SIZES = "B=1,4 C=3,1 t=4,3,1 h=5,7 w=6,5,1 s=7,6,1 p=8,9 q=9,8,1"
 
 
-@exercise(video_inputs, SIZES)
+@exercise(video_inputs, SIZES, "")
 def tubelets(videos, tubelet):
     """Videos cut into tubelets: those of the first S frames first, row by row; a tubelet's numbers in the order
     channel, frame, row, column.
@@ -33,7 +33,7 @@ def tubelets(videos, tubelet):
     return cut.reshape(B, (T // S) * (H // P) * (W // Q), C * S * P * Q)
 
 
-@exercise(tubelet_inputs, SIZES)
+@exercise(tubelet_inputs, SIZES, "")
 def from_tubelets(tubelets, tubelet, size):
     """Tubelets put together to videos again: the inverse of tubelets, and so its backward, too.
 

@@ -29,7 +29,7 @@ def as_trained(random):
     return images, {name: array * (0.3 if array.ndim > 1 else 1) for name, array in parameters.items()}, *rest
 
 
-SIZES = "B=3,8,1 R=4,7,1 P=5,4 C=6,5 H=7,3,1 d=8,10 K=9,6,1 M=10,11 depth=2,3,1"  # images of R times R patches
+SIZES = "B=8,3,1 R=3,4,1 P=4,7 C=10,5 H=5,9,1 d=7,6 K=6,8,1 M=9,10 depth=2,3,1"  # images of R times R patches
 EQUAL = "B=4 R=2 P=2 C=1 H=2 d=2 K=4 M=4 depth=2"
 
 
