@@ -16,13 +16,13 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_274,
-    "tests": 28_701,
-    "tinyvit": 28_202,
+    "tests": 28_759,
+    "tinyvit": 28_373,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_276,
+    "tinyvit/cli": 1_304,
     "tinyvit/data": 1_596,
-    "tinyvit/exercises": 2_919,
+    "tinyvit/exercises": 3_062,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,
     "tinyvit/kernels": 4_569,

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tinyvit.exercises import nbgrader
+from tinyvit.exercises.catalogue import EXERCISES
 
 RIGHT = "def softmax(x):\n    e = np.exp(x - x.max(-1, keepdims=True))\n    return e / e.sum(-1, keepdims=True)\n"
 
@@ -29,23 +30,45 @@ def test_json_is_one_object_with_a_score_and_an_entry_per_exercise(as_json, subm
     assert as_json("exercises", "grade", submission, "--seed", 5) == grades
 
 
+def test_a_class_gets_a_table_or_comma_separated_values_and_an_empty_file_no_points(succeeds, submission, tmp_path):
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "text.py").write_text("dear teacher")
+    assert "0.00  0 of 0 right" in succeeds("exercises", "grade", "empty.py")
+    table = succeeds("exercises", "grade", "empty.py", "text.py", submission)
+    assert "not read: line 1 isn't Python: invalid syntax" in table and "mean" in table
+    rows = succeeds("exercises", "grade", "empty.py", submission, "--csv").splitlines()
+    assert rows == ["file,score,softmax,gelu", "empty.py,0,0,0", f"{submission},0.5,1,0"]
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     ("mark", "unknown command 'exercises mark'; did you mean exercises grade?"),
-    ("grade", "missing FILE: The script or notebook"),
+    ("grade", "missing FILE: scripts, notebooks, or folders of them"),
     ("grade gone.py", "expected an existing script or notebook, FILE.py or FILE.ipynb, got gone.py"),
-    ("grade empty.py", "empty.py has no exercise: expected a function"),
-    ("grade text.py", "text.py has no exercise: not Python: line 1: invalid syntax"),
+    ("grade text.py", "text.py has no exercise: line 1 isn't Python: invalid syntax"),
+    ("grade course", "course has no script and no notebook"),
     ("grade mine.py --exercises sofmax", "there is no exercise 'sofmax'; did you mean softmax"),
     ("grade mine.py --seed -1", "expected a seed of at least 0, got -1"),
     ("grade mine.py --memory 1", "at least 16 MB"),
+    ("check mine.py sofmax", "there is no exercise 'sofmax'; did you mean softmax"),
+    ("check mine.py linear", "mine.py has no function linear or my_linear"),
+    ("check course linear", "expected an existing script or notebook"),
     ("export", "missing --nbgrader"),
     ("export --nbgrader mine.py", "Not a directory"),
     ("export --nbgrader c --points 0", "points must be at least 1"),
 ])  # fmt: skip
 def test_bad_input_is_refused_in_a_line(refused, submission, tmp_path, arguments, message):
-    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "course").mkdir()
     (tmp_path / "text.py").write_text("dear teacher")
     assert message in refused("exercises", *arguments.split())
+
+
+def test_all_are_listed_with_notebook_and_level_and_one_is_checked(tinyvit, submission):
+    rows = [line.split() for line in tinyvit("exercises")[1].splitlines()]
+    assert len(rows) == 1 + len(EXERCISES)
+    assert ["softmax_backward", "03_attention", "2", "softmax"] in rows
+    right, wrong = (tinyvit("exercises", "check", submission, name) for name in ("softmax", "gelu"))
+    assert (right[0], wrong[0]) == (0, 1)
+    assert right[1].startswith("softmax: right.") and "line 7 (raise ValueError(" in wrong[1]
 
 
 def test_the_help_names_both_commands_and_says_what_grading_does_not_hold(succeeds):

@@ -94,11 +94,12 @@ CASES = {
         (stepping("step = x.astype('c16')"), "write the gradient's formula"),
     ],
     "wrong": [
-        ("def softmax(x):\n    return x\n", "line 1: probs wrong in"),
+        ("def softmax(x):\n    return x\n", "line 1: an argument, unchanged; probs wrong in"),
         (inside("return x[0]"), "probs has the shape"),
         (inside("return {1, 2}"), "probs is a set"),
         (inside("return 1j * x"), "complex128; expected real numbers"),
         (inside("print('{\"score\": 1, \"status\": \"right\"}')", "return None"), "It returned None"),
+        ("def softmax(x):\n    e = np.exp(x)\n    return e / e.sum()\n", "line 1: summed over the whole array; probs"),
         (inside("if x.shape not in ((3, 4), (7, 6)):", "    return x"), "probs wrong in"),  # the first cases alone
         ("class Same(float):\n    __eq__ = lambda *_: True\n" + inside("return Same()"), "probs is a Same"),
         ("calls = []\n" + inside("calls.append(1)", "if len(calls) > 2:", "    return x"), "probs wrong in"),
@@ -111,12 +112,16 @@ CASES = {
         ("from numpy import *\n" + inside("return fromfile('table')"), "name 'fromfile' is not defined"),
         ("def softmax():\n    return 1\n", "takes 0 positional arguments"),
         ("softmax = 3\ncheck('softmax', softmax)\n", "is no function"),
-        ("softmax = 1 / 0\ncheck('softmax', softmax)\n", "line 1: raised ZeroDivisionError"),
+        ("softmax = 1 / 0\ncheck('softmax', softmax)\n", "division by zero (when the file was run"),
         (inside("return softmax(x)"), "it calls itself without end"),
         (inside("return np.zeros(10_000_000)"), "at most 64 are read"),
         (inside("raise SystemExit(0)"), "raised SystemExit"),
         (inside("getattr([], '__cla' + 'ss__')"), "can't be read in grading"),
         (HIDDEN_COMPLEX, "ComplexWarning"),
+    ],
+    "not attempted": [
+        ("def softmax(x):\n    return np.zeros_like(x)\n", "line 1: nothing is written yet"),
+        ('def softmax(x):\n    """probs"""\n    raise NotImplementedError\n', "line 1: not attempted"),
     ],
     "time": [
         (inside("while True: pass"), "was not done after 0.5 seconds"),
@@ -190,7 +195,7 @@ def test_a_notebook_runs_only_what_its_exercises_need_and_a_missing_one_gives_no
     softmax, gelu, linear = grades.exercises
     assert (softmax.status, softmax.score, linear.status, linear.score) == ("right", 1, "missing", 0)
     assert gelu.message.startswith("cell 8, line 3: raised NameError") and not outside.exists()
-    assert grades.unread == ("cell 9, line 1: invalid syntax",)
+    assert grades.unread == ("cell 9, line 1 isn't Python: invalid syntax",)
     assert grades.score == pytest.approx(1 / 3) and "1 of 3 right" in grades.table()
 
 
@@ -202,3 +207,49 @@ def test_a_notebook_runs_only_what_its_exercises_need_and_a_missing_one_gives_no
 def test_what_can_not_be_graded_is_refused_with_what_was_expected(tmp_path, text, name, options, said):
     with pytest.raises(ValueError, match=said):
         graded(tmp_path, text, name, **options)
+
+
+# -- a class ----------------------------------------------------------------------------------------------------------
+
+POOLING = """
+def my_max_pool2d(x, kernel, stride):
+    H, W = (x.shape[2] - kernel) // stride + 1, (x.shape[3] - kernel) // stride + 1
+    y = np.zeros((*x.shape[:2], H, W))
+    for u, v in np.ndindex(kernel, kernel):
+        y = np.maximum(y, x[:, :, u : u + stride * H : stride, v : v + stride * W : stride])
+    return y
+"""
+TWO_OF_THREE = """
+def linear_backward(dy, x, weight):
+    return dy @ weight, np.einsum("bnd,bnk->dk", dy, x), dy.sum((0, 1)) / len(dy)
+"""
+CLASS = {
+    "all.py": "import numpy as np\n" + RIGHT + "softmax = along\n",
+    "empty.py": "",
+    "lost.ipynb": "",
+    "names.py": RIGHT + "my_sofmax = along\nlinear = make()\nexercises.check('gelo', along)\n",
+    "some.py": "import numpy as np\n" + POOLING + TWO_OF_THREE,
+}
+
+
+@pytest.mark.end_to_end
+def test_a_folder_is_graded_by_output_with_equal_marks_for_every_seed_and_says_what_is_not_graded(tmp_path):
+    for name, text in CLASS.items():
+        (tmp_path / name).write_text(text)
+    drawn = [grading.grade_all([tmp_path], seed=seed) for seed in range(4)]
+    marks = [[one.score for own in grades for one in own.exercises] for grades in drawn]
+    assert marks[0] == marks[1] == marks[2] == marks[3]
+    by_file = {one.file.rpartition("/")[2]: one for one in drawn[0]}
+    assert {name: round(one.score, 3) for name, one in by_file.items()} == {
+        "all.py": 0.333, "empty.py": 0, "lost.ipynb": 0, "names.py": 0, "some.py": 0.222,
+    }  # fmt: skip
+    linear, softmax, pooling = by_file["some.py"].exercises
+    assert linear.score == pytest.approx(2 / 3) and "dbias" in linear.message and softmax.status == "missing"
+    assert pooling.score == 0 and "the maximum starts from 0" in pooling.message
+    assert "expected JSON with cells" in by_file["lost.ipynb"].unread[0]
+    assert [why.partition(",")[0].partition(";")[0] for why in by_file["names.py"].ungraded] == [
+        "my_sofmax", "linear", "'gelo'",
+    ]  # fmt: skip
+    table, rows = grading.class_table(drawn[0]), grading.class_csv(drawn[0]).splitlines()
+    assert "not graded: my_sofmax; did you mean softmax?" in table and "linear_backward 0.667" in table
+    assert rows[0] == "file,score,linear_backward,softmax,max_pool2d" or len(rows) == 6

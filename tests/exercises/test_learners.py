@@ -163,5 +163,5 @@ def test_a_missing_keepdims_is_named_with_the_line_and_the_reason():
 
     report = exercises.check("softmax_backward", f)
     assert report.mistakes == ("keepdims=True is missing",), report
-    answer = " ".join(str(report).split())
+    answer = " ".join(report.answer.split())
     assert "It raised ValueError in line" in answer and "NumPy lines axes up from the right" in answer

@@ -22,7 +22,7 @@ def test_one_epoch_with_right_functions_gives_what_the_packages_model_gives(caps
     assert abs(result.accuracy - result.package_accuracy) < 0.02  # rounding in float32 may move an image
     printed = " ".join(capsys.readouterr().out.split())
     assert "vit_backward: right." in printed and "The package's own model, trained alike" in printed
-    assert f"{result.accuracy:.2%}" in str(result)
+    assert f"{result.accuracy:.2%}" in result.answer
 
 
 @pytest.mark.end_to_end
@@ -61,7 +61,7 @@ def test_a_wrong_gradient_is_named_and_not_trained(mistake, monkeypatch, capsys)
     monkeypatch.setattr(own_vit, "run_training", lambda *arguments: pytest.fail("it was trained"))
     wrong = SimpleNamespace(vit=vit, vit_backward=mistake.formula)
     result = exercises.train(wrong, epochs=1)
-    assert not result and result.accuracy is None and "Nothing was trained" in str(result)
+    assert not result and result.accuracy is None and "Nothing was trained" in result.answer
     assert mistake.name in " ".join(capsys.readouterr().out.split())
 
 
@@ -72,7 +72,7 @@ def test_a_function_that_fails_in_the_training_is_answered_in_words():
         return vit(images, *rest)
 
     result = exercises.train(SimpleNamespace(vit=only_small_batches, vit_backward=vit_backward), epochs=1)
-    assert not result and "RuntimeError in the training" in str(result) and "too many images" in str(result)
+    assert not result and "RuntimeError in the training" in result.answer and "too many images" in result.answer
 
 
 def test_what_is_missing_or_unknown_is_said():

@@ -71,7 +71,7 @@ def test_the_first_wrong_step_is_named_and_the_last_right_one(name):
         for function in (with_wrong(name, step), lambda *given, step=step: dict(with_wrong(name, step)(*given))):
             report = exercises.check_steps(name, function)
             said = f"not right yet. Right {way} to {in_order[i - 1]}; f" if i else "F"
-            assert not report and f"{said}irst wrong at {step}." in str(report)
+            assert not report and f"{said}irst wrong at {step}." in report.answer
 
 
 def test_steps_may_be_yielded_in_an_array_that_is_changed_afterwards():
@@ -90,7 +90,7 @@ def test_steps_may_be_yielded_in_an_array_that_is_changed_afterwards():
 def said(function, name="attention", **options):
     report = exercises.check_steps(name, function, **options)
     assert not report
-    return " ".join(str(report).split())
+    return " ".join(report.answer.split())
 
 
 SCORES = "scores", np.ones((2, 3, 4, 5))
@@ -116,7 +116,7 @@ def test_what_is_wrong_missing_or_of_another_form_is_said(make, expected):
 
 def test_what_was_given_before_an_error_or_an_endless_loop_is_compared():
     report = exercises.check_steps("block", with_wrong("block", "nowhere", stop=True))
-    assert "Right up to sum2" in str(report) and ") after sum2: no more." in str(report)
+    assert "Right up to sum2" in report.answer and ") after sum2: no more." in report.answer
     assert isinstance(report.exception, RuntimeError) and not report
     wrong = said(with_wrong("block", "norm2", stop=True), "block")
     assert "Right up to sum1; first wrong at norm2." in wrong and "It raised RuntimeError" in wrong

@@ -30,7 +30,10 @@ USAGE = """usage: tinyvit COMMAND …
   export RUN --format FORMAT --out PATH
                            export a model: huggingface, timm, npz (the original's) or onnx
   notebooks [DIR]          copy the notebooks that explain all of it to a folder of your own
-  exercises grade FILE     grade the exercises in a learner's script or notebook
+  exercises                list the exercises, with their notebooks and levels
+  exercises check FILE NAME
+                           check one exercise in a script or notebook of your own
+  exercises grade FILE…    grade the exercises in learners' scripts and notebooks, or in folders of them
   exercises export --nbgrader DIR
                            write the exercises as assignments for nbgrader
   data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100; digits, moving-digits,
@@ -48,7 +51,8 @@ COMMANDS = {  # name: file, and in it a dataclass of the options, which is calle
     "compare": "compare.Compare", "features": "features.Features", "probe-linear": "features.ProbeLinear",
     "knn": "features.Knn", "import": "import_weights.Import", "export": "export.Export",
     "notebooks": "notebooks.Notebooks",
-    "exercises grade": "exercises.Grade", "exercises export": "exercises.Export", "data": "data.Data",
+    "exercises": "exercises.Table", "exercises check": "exercises.Check", "exercises grade": "exercises.Grade",
+    "exercises export": "exercises.Export", "data": "data.Data",
     "summary": "summary.Summary", "gradcheck": "gradcheck.Gradcheck", "bench": "bench.Bench",
 }  # fmt: skip
 
@@ -150,7 +154,8 @@ def command_of(argv):
 
         return partial(print, f"tinyvit {tinyvit.__version__}")
     if command not in COMMANDS:
-        raise ValueError(f"unknown command {command!r}; {did_you_mean(command, COMMANDS)}")
+        known = [name for name in COMMANDS if (" " in name) == (" " in command)]
+        raise ValueError(f"unknown command {command!r}; {did_you_mean(command, known)}")
     check_environment()
     file, name = COMMANDS[command].split(".")
     found = getattr(import_module(f"tinyvit.cli.{file}"), name)

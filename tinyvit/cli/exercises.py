@@ -13,8 +13,42 @@ from tinyvit.text import printable
 
 
 @dataclass(frozen=True)
+class Table:
+    """List all exercises with their notebooks, levels, and the exercises that each builds on."""
+
+    def __call__(self):
+        from tinyvit.exercises import table
+
+        print(table())
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check one exercise in a script or notebook as a teacher would; the exit status is 0 if it is right, else 1.
+
+    Only its function runs, and what that uses, in this process."""
+
+    file: Annotated[Positional[str], arg(metavar="FILE")]
+    """The script or notebook."""
+    name: Annotated[Positional[str], arg(metavar="NAME")]
+    """The exercise; `tinyvit exercises` lists all."""
+
+    def __call__(self):
+        from tinyvit.exercises.catalogue import EXERCISES, find
+        from tinyvit.exercises.checking import check
+        from tinyvit.exercises.grading.submission import Submission
+
+        find(self.name)
+        function = Submission(expand_path(self.file), EXERCISES).load(self.name)
+        return 0 if check(self.name, function) else 1
+
+
+@dataclass(frozen=True)
 class Grade:
-    """Grade the exercises in a learner's script or notebook, on shapes and numbers that are new each time.
+    """Grade the exercises in scripts or notebooks, or in folders of them, on numbers that are new each time.
+
+    Of several files a table is printed, a line for each; in it an exercise that a file lacks gives 0 if another one
+    has it.
 
     Each solution runs in a process of its own, with limits on time, memory, files and processes, in an empty folder; it
     may import NumPy and a few modules of Python. Its outputs are compared in another process. A complex step in place
@@ -24,10 +58,10 @@ class Grade:
     This isolates mistakes, and cheating by students. It does not hold a determined attacker, unless the operating
     system does: for that, run it in a container or under an account of its own. Needs Linux."""
 
-    file: Annotated[Positional[str], arg(metavar="FILE")]
-    """The script or notebook."""
+    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE…")]
+    """Scripts, notebooks, and folders of them."""
     exercises: tuple[str, ...] = ()
-    """Names of the exercises that count; one that the file lacks gives 0. By default all that the file has."""
+    """Names of the exercises that count; one that a file lacks gives 0. By default all that the files have."""
     seed: int | None = None
     """Repeats a grading with the shapes and numbers of this seed; by default they are new."""
     time_limit: float = 10.0
@@ -36,16 +70,24 @@ class Grade:
     """Megabytes that a solution may take."""
     json: bool = False
     """Print one JSON object."""
+    csv: bool = False
+    """Print the scores as comma-separated values: a row per file, a column per exercise."""
 
     def __call__(self):
-        from tinyvit.exercises.grading import grade
+        from tinyvit.exercises.grading import class_csv, class_table, grade_all
 
-        grades = grade(expand_path(self.file), self.exercises, self.seed, self.time_limit, self.memory)
+        if not self.files:
+            raise ValueError("missing FILE: scripts, notebooks, or folders of them")
+        paths = [expand_path(file) for file in self.files]
+        grades = grade_all(paths, self.exercises, self.seed, self.time_limit, self.memory)
+        alone = len(paths) == len(grades) == 1
         if self.json:
-            print(json.dumps(grades.as_json(), ensure_ascii=False))
+            found = [one.as_json() for one in grades]
+            score = sum(one.score for one in grades) / len(grades)
+            print(json.dumps(found[0] if alone else {"score": score, "files": found}, ensure_ascii=False))
             return
-        unread = [f"not read, as it isn't Python: {why}" for why in grades.unread]
-        print(*map(printable, [*grades.table().split("\n"), *unread]), sep="\n")
+        text = class_csv(grades) if self.csv else grades[0].table() if alone else class_table(grades)
+        print(*map(printable, text.rstrip("\n").split("\n")), sep="\n")
 
 
 @dataclass(frozen=True)

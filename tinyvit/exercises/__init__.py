@@ -73,7 +73,7 @@ the name of the mistake first, and at most twelve lines. Each topic in `topics` 
 in the .py, hints, steps and mistakes in the .txt; `exercise` says how to write them.
 """
 
-from tinyvit.exercises.catalogue import describe, hint, names, solution
+from tinyvit.exercises.catalogue import describe, hint, names, solution, table
 from tinyvit.exercises.checking import Report, check
 from tinyvit.exercises.number_answers import check_number
 from tinyvit.exercises.own_vit import train

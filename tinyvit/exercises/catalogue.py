@@ -1,20 +1,39 @@
 """All exercises by name, with their descriptions, hints and solutions."""
 
+import textwrap
+from bisect import bisect_left
 from importlib import import_module
 
-from tinyvit.exercises.exercise import read_texts, sources
+from tinyvit.exercises.exercise import global_names, read_texts, sources
 from tinyvit.text import did_you_mean
 
-TOPICS = (  # in the order of the notebooks
-    "chain_rule", "patches", "embed", "linear", "layernorm", "layernorm_backward", "rmsnorm", "softmax", "attention",
-    "attention_backward", "multi_head_attention", "multi_head_attention_backward", "gelu", "mlp", "block",
-    "block_backward", "vit", "vit_backward", "worked_example", "cross_entropy", "adam", "schedule", "cutmix", "rollout",
-    "derivative", "softmax_merge", "kahan_sum", "interpolation", "conv2d", "depthwise", "batch_norm", "group_norm",
-    "pooling", "distillation", "windows", "gates", "hidden_tokens", "dino", "clip", "diffusion", "videos",
-    "tensor_cores",
-)  # fmt: skip
+NOTEBOOKS = {  # the topics of each
+    "00_using_the_chain_rule": "chain_rule",
+    "01_images_into_tokens": "patches embed linear",
+    "02_layer_norm": "layernorm layernorm_backward rmsnorm",
+    "03_attention": "softmax attention attention_backward multi_head_attention",
+    "04_blocks": "multi_head_attention_backward gelu mlp block block_backward",
+    "05_whole_vit": "vit vit_backward worked_example",
+    "06_training": "cross_entropy adam",
+    "07_cifar10": "schedule cutmix",
+    "08_what_it_learns": "rollout",
+    "09_machine": "derivative softmax_merge kahan_sum",
+    "10_transfer": "interpolation",
+    "11_convolutions": "conv2d depthwise batch_norm group_norm pooling",
+    "12_teacher": "distillation",
+    "13_windows": "windows",
+    "14_convolution_to_attention": "gates",
+    "15_hidden_patches": "hidden_tokens",
+    "16_two_views": "dino",
+    "17_images_and_texts": "clip",
+    "18_images_out_of_noise": "diffusion",
+    "19_tubelets": "videos",
+    "20_attention_on_a_gpu": "tensor_cores",
+}
+TOPICS = " ".join(NOTEBOOKS.values()).split()
 BY_TOPIC = {topic: read_texts(import_module(f"tinyvit.exercises.topics.{topic}")) for topic in TOPICS}
 EXERCISES = {exercise.name: exercise for exercises in BY_TOPIC.values() for exercise in exercises}
+LINE_CHARACTERS = 110  # of a description
 HINTS_GIVEN = {}  # how many hints of an exercise were given, by its name
 
 
@@ -26,8 +45,33 @@ def names():
 def find(name):
     """The exercise of that name; raises ValueError if there is none."""
     if not isinstance(name, str) or name not in EXERCISES:
-        raise ValueError(f"there is no exercise {name!r}; {did_you_mean(name, EXERCISES)}")
+        raise ValueError(f"there is no exercise {name!r}; {did_you_mean(name, EXERCISES, 4)}")
     return EXERCISES[name]
+
+
+def table():
+    """All exercises as text: a line each with its notebook, its level from 1, a few lines, to 3, and the exercises
+    that it builds on."""
+    rows = [("exercise", "notebook", "level", "builds on")]
+    for notebook, topics in NOTEBOOKS.items():
+        for one in [one for topic in topics.split() for one in BY_TOPIC[topic]]:
+            rows.append((one.name, notebook, str(level(one)), ", ".join(prerequisites(one))))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def prerequisites(exercise):
+    """The names of the exercises that one builds on: its forward, and those whose solutions it calls itself."""
+    called = global_names(exercise.right.__code__)
+    forward = [exercise.forward.__name__] if exercise.forward else []
+    return [name for name in EXERCISES if name in [*forward, *called] and name != exercise.name]
+
+
+def level(exercise):
+    """From 1 to 3, by the lines of the solution and the exercises that it builds on; a gradient is harder."""
+    lines = sources(exercise.right)[exercise.name].count("\n") - 1
+    return 1 + bisect_left((4, 9), lines + len(prerequisites(exercise)) + 2 * exercise.name.endswith("_backward"))
 
 
 def describe(name):
@@ -36,11 +80,13 @@ def describe(name):
     width = max(map(len, [*exercise.arguments, *exercise.returns]))
 
     def rows(entries):
-        return [f"  {entry:<{width}}  {text}" for entry, text in entries.items()]
+        indent = " " * (width + 4)
+        begun = [f"  {entry:<{width}}  {text}" for entry, text in entries.items()]
+        return [textwrap.fill(row, LINE_CHARACTERS, subsequent_indent=indent) for row in begun]
 
     came, goes = rows(exercise.arguments), rows(exercise.returns)
-    task = f"{exercise.task} Arguments must not be changed in place."
-    return "\n".join([exercise.signature, "", task, "", *came, "", "returns", *goes])
+    task = [textwrap.fill(exercise.task, LINE_CHARACTERS), "Arguments must not be changed in place."]
+    return "\n".join([exercise.signature, "", *task, "", *came, "", "returns", *goes])
 
 
 def solution(name):

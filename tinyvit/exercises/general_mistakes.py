@@ -5,11 +5,16 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from tinyvit.exercises.catalogue import EXERCISES
 from tinyvit.exercises.exercise import Mistake, edit_solution
 from tinyvit.exercises.outputs import agree
 
 FORGOTTEN_DY = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
-ZEROS_HINT = "It is zero everywhere, like an array that nothing was written to."
+NOT_WRITTEN = (
+    "nothing is written yet",
+    "It returns zeros, as the starter code does: write your own lines in its place. `describe` says what comes in and "
+    "what goes out, and `hint` asks a first question.",
+)
 
 
 def general_mistake(attempt, name):
@@ -20,7 +25,7 @@ def general_mistake(attempt, name):
     if got.dtype.kind in "iu":
         return "integers", f"{name} has the dtype {got.dtype}: were the numbers written into an array of ints?"
     if got.shape == right.shape and not got.any():
-        return "zeros", ZEROS_HINT if got.size > 1 else "It is 0, as if nothing were computed yet."
+        return "zeros", "It is zero everywhere, like an array that nothing was written to."
     if any(isinstance(given, np.ndarray) and agree(got, given, case.tolerance) for given in attempt.given):
         return "an argument, unchanged", "One of the arguments is returned unchanged: nothing is computed yet."
     for mistake in forgotten_dy(attempt.exercise):
@@ -139,8 +144,14 @@ def find_wrong_sum(got, right, tolerance):
 
 
 def find_in_message(message):
-    """(mistake, hint) for the message of an exception: of a function of `math`, or float(), that got a whole array, or
-    of two shapes that differ by one axis; None for any other."""
+    """(mistake, hint) for the message of an exception: of an operation that isn't there, of a function of `math`, or
+    float(), that got a whole array, or of two shapes that differ by one axis; None for any other."""
+    lacking = re.fullmatch(r"name '(\w+)' is not defined", message)
+    if lacking and lacking[1].removeprefix("my_") in EXERCISES:
+        return f"{lacking[1]} isn't there", (
+            f"A function gets its arguments alone, and no operation and no cache: write the forward of {lacking[1]} "
+            "anew, in your function or above it."
+        )
     if "can be converted to Python scalars" in message:
         return "a function of one number gets an array", (
             "The functions of Python's math, and float(), take one number. NumPy's take arrays: np.exp, np.sqrt, "

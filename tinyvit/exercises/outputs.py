@@ -18,6 +18,7 @@ class Attempt:
     """The result of a learner's function for one case, beside the right one.
 
     given           the arguments
+    value           what the function returned, unless `got` is given
     witness         the Attempt for another case, by which mistakes are told apart that look alike in this one; or None
     got, expected   the outputs by name
     problems        the error in each, or None
@@ -29,14 +30,16 @@ class Attempt:
     exercise: Exercise
     case: Case
     given: tuple
-    value: object
+    value: object = None
     witness: "Attempt | None" = None
+    got: dict | None = None
 
     def __post_init__(self):
         for array in arrays_in(self.given):  # a wrong formula must not change them
             array.flags.writeable = False
         right, case = self.exercise.answer(self.exercise.right, self.given), self.case
-        self.got, self.expected = outputs_of(self.exercise, right, self.value), self.exercise.label_outputs(right)
+        self.got = outputs_of(self.exercise, right, self.value) if self.got is None else self.got
+        self.expected = self.exercise.label_outputs(right)
         self.problems = {name: describe_error(self.got[name], one, case.tolerance, self.exercise.entry)
                          for name, one in self.expected.items()}  # fmt: skip
         self.wrong = [name for name, problem in self.problems.items() if problem]

@@ -13,6 +13,7 @@ import numpy as np
 
 from tinyvit.exercises.exercise import edit_solution, edit_sources
 from tinyvit.exercises.general_mistakes import (
+    NOT_WRITTEN,
     find_factor,
     find_rearrangement,
     find_swapped_outputs,
@@ -34,6 +35,9 @@ def recognise(attempt):
     if 1 < len(moved) == len(attempt.wrong):
         return {(("the outputs stand in another order", hint),): moved}
     found, left, fits = explain(attempt, singles(exercise.mistakes), attempt.wrong)
+    outputs = [attempt.got[name] for name in left]
+    if not special and len(left) == len(attempt.problems) and not any(one.any() or not one.size for one in outputs):
+        return {(NOT_WRITTEN,): tuple(left)}
     if left:
         found, left, fits = explain(attempt, singles(mistakes_of_parts(exercise.name)), attempt.wrong, fits)
     for name in left if not special else ():

@@ -4,6 +4,7 @@
 
     grades = grading.grade("submission.ipynb")
     print(grades.score, grades.table())
+    print(grading.class_table(grading.grade_all(["handed_in/"])))
 
 The shapes and the numbers are drawn anew each time. The learner's function is called in another process, and its
 outputs are compared here, so that nothing it does there changes the comparison. It may import NumPy and a few modules
@@ -15,4 +16,4 @@ Complex numbers in a backward's code are refused, and so are those that it casts
 too inexact to be right, except for linear functions.
 """
 
-from tinyvit.exercises.grading.grades import Grade, Grades, grade
+from tinyvit.exercises.grading.grades import Grade, Grades, class_csv, class_table, grade, grade_all

@@ -1,5 +1,6 @@
 """Compares the outputs of solutions with the right ones, and gives points."""
 
+import csv
 import io
 import json
 import os
@@ -11,16 +12,21 @@ import tempfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
 from tinyvit.exercises.catalogue import EXERCISES, find
+from tinyvit.exercises.general_mistakes import NOT_WRITTEN
 from tinyvit.exercises.grading.hidden import draw, hidden_cases
 from tinyvit.exercises.grading.submission import Submission
-from tinyvit.exercises.outputs import describe_error
+from tinyvit.exercises.outputs import Attempt
+from tinyvit.exercises.recognise import recognise
 
 WORKER = "import sys; sys.path[:] = sys.argv[1:]; from tinyvit.exercises.grading.worker import main; main()"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+RECOGNISING = Lock()  # solutions are changed in place meanwhile
 START_SECONDS = 60.0  # seconds in which Python must have started and drawn the inputs
 
 
@@ -29,8 +35,8 @@ class Grade:
     """The grade of one exercise.
 
     name     of the exercise
-    score    1 or 0
-    status   right; wrong; missing; refused (it does what is not allowed); error; time; memory
+    score    from 0 to 1: the share of the outputs that are right
+    status   right; wrong; missing; not attempted; refused (it does what is not allowed); error; time; memory
     message  why, in a line
     """
 
@@ -42,12 +48,17 @@ class Grade:
 
 @dataclass(frozen=True)
 class Grades:
-    """The grades of a submission; `seed` repeats them, `unread` names what isn't Python."""
+    """The grades of a submission; `seed` repeats them.
+
+    unread    what isn't Python, or no notebook
+    ungraded  what looks like a solution and isn't graded, and why
+    """
 
     file: str
     seed: int
     exercises: tuple[Grade, ...]
     unread: tuple[str, ...] = ()
+    ungraded: tuple[str, ...] = ()
 
     @property
     def score(self):
@@ -57,14 +68,52 @@ class Grades:
     def table(self):
         """A line per exercise, and the score."""
         width = max([len("exercise"), *(len(one.name) for one in self.exercises)])
-        rows = [f"{one.name:<{width}}  {one.score:>5.0f}  {one.message}" for one in self.exercises]
-        right = sum(one.score for one in self.exercises)
-        total = f"{'score':<{width}}  {self.score:>5.2f}  {right:.0f} of {len(self.exercises)} right, seed {self.seed}"
-        return "\n".join([f"{'exercise':<{width}}  score", *rows, total])
+        rows = [f"{one.name:<{width}}  {one.score:>5.3g}  {one.message}" for one in self.exercises]
+        right = sum(one.status == "right" for one in self.exercises)
+        total = f"{'score':<{width}}  {self.score:>5.2f}  {right} of {len(self.exercises)} right, seed {self.seed}"
+        return "\n".join([f"{'exercise':<{width}}  score", *rows, total, *self.notes()])
+
+    def notes(self):
+        """A line for each thing that wasn't read or isn't graded, and for a file without exercises."""
+        notes = [f"not read: {why}" for why in self.unread] + [f"not graded: {why}" for why in self.ungraded]
+        expected = "expected a function with the name of one, as softmax or my_softmax, or exercises.check(name, it)"
+        return notes if self.exercises else [*notes, f"no exercise: {expected}"]
 
     def as_json(self):
         """The object that `--json` prints."""
         return {"score": self.score, **asdict(self)}
+
+
+def class_table(grades):
+    """A line per submission: its score, and the exercises that aren't right, each with its own; then the mean."""
+    width = max(len("file"), *(len(one.file) for one in grades))
+    lines = [f"{'file':<{width}}  score  not right"]
+    for one in grades:
+        wrong = [f"{own.name} {own.score:.3g}" for own in one.exercises if own.status != "right"]
+        lines.append(f"{one.file:<{width}}  {one.score:>5.2f}  {', '.join(wrong)}".rstrip())
+        lines += [f"{'':<{width}}         {note}" for note in one.notes()]
+    return "\n".join([*lines, f"{'mean':<{width}}  {np.mean([one.score for one in grades]):>5.2f}"])
+
+
+def class_csv(grades):
+    """The scores as comma-separated values, a row per submission and a column per exercise."""
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    rows.writerow(["file", "score", *(own.name for own in grades[0].exercises)])
+    for one in grades:
+        rows.writerow([one.file, f"{one.score:.4g}", *(f"{own.score:.4g}" for own in one.exercises)])
+    return written.getvalue()
+
+
+def files_in(paths):
+    """The scripts and notebooks among these paths and in these folders; ValueError for a folder without any."""
+    found = []
+    for path in map(Path, paths):
+        kinds = [*path.rglob("*.py"), *path.rglob("*.ipynb")] if path.is_dir() else [path]
+        found += sorted(one for one in kinds if ".ipynb_checkpoints" not in one.parts)
+        if not kinds:
+            raise ValueError(f"{path} has no script and no notebook")
+    return found
 
 
 def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
@@ -75,8 +124,16 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     seconds     for all calls of one exercise
     megabytes   of memory that a solution may take
 
-    Raises ValueError if the file isn't a script or a notebook, has no exercise, or an argument is out of range, and
-    OSError if it can't be read. What the solutions do is never raised.
+    Raises ValueError if the file isn't a script or a notebook, isn't Python and has no exercise, or an argument is out
+    of range, and OSError if it can't be read. What the solutions do is never raised.
+    """
+    return grade_all([path], exercises, seed, seconds, megabytes)[0]
+
+
+def grade_all(paths, exercises=None, seed=None, seconds=10.0, megabytes=512):
+    """Grade several files, or the files in folders, and return a list of their `Grades`.
+
+    As `grade`, but by default those exercises are asked of each file that any of them has.
     """
     if sys.platform != "linux":
         raise ValueError(f"grading needs Linux, which limits a solution's memory and time, and this is {sys.platform}")
@@ -87,42 +144,48 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     for name in exercises or ():
         find(name)
     seed = secrets.randbits(32) if seed is None else seed
-    submission = Submission(path, EXERCISES)
-    asked = list(dict.fromkeys(exercises)) if exercises else list(submission.answers)
-    if not asked:
-        unread = "".join(f" not Python: {one};" for one in submission.unread)
-        raise ValueError(
-            f"{path} has no exercise:{unread} expected a function with the name of one, as softmax or my_softmax, "
-            "or exercises.check(name, function)"
-        )
+    handed_in = [Submission(path, EXERCISES) for path in files_in(paths)]
+    asked = exercises or [name for name in EXERCISES if any(name in one.answers for one in handed_in)]
+    asked = list(dict.fromkeys(asked))
+    if len(handed_in) == 1 and handed_in[0].unread and not asked:
+        raise ValueError(f"{handed_in[0].path} has no exercise: {'; '.join(handed_in[0].unread)}")
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # each waits for a process
-        graded = threads.map(lambda name: grade_one(submission, find(name), seed, seconds, megabytes), asked)
-        return Grades(str(path), seed, tuple(graded), tuple(submission.unread))
+        graded = [
+            threads.map(lambda name, one=one: grade_one(one, find(name), seed, seconds, megabytes), asked)
+            for one in handed_in
+        ]
+        return [
+            Grades(str(one.path), seed, tuple(own), tuple(one.unread), tuple(one.ungraded))
+            for one, own in zip(handed_in, graded)
+        ]
 
 
 def grade_one(submission, exercise, seed, seconds, megabytes):
     """The Grade of one exercise."""
 
-    def no_credit(status, message, line=0):
+    def grade_of(status, message, line=0, score=0.0):
         place = submission.place(line)
-        return Grade(exercise.name, 0.0, status, f"{place}: {message}" if place else message)
+        return Grade(exercise.name, score, status, f"{place}: {message}" if place else message)
 
     answer = submission.answers.get(exercise.name)
     if answer is None:
-        return no_credit("missing", "no function of that name")
+        return grade_of("missing", "no function of that name")
+    if answer.is_empty:
+        return grade_of("not attempted", "not attempted: the function does nothing", answer.line)
     if answer.forbidden:
-        return no_credit("refused", *answer.forbidden)
+        return grade_of("refused", *answer.forbidden)
     order = {"name": exercise.name, "source": answer.source, "expression": answer.expression, "seed": seed,
              "seconds": seconds, "megabytes": megabytes}  # fmt: skip
     report, outputs = run_worker(order)
     right = report["status"] == "right"
-    wrong = first_error(exercise, seed, outputs, complete=right)
+    score, wrong = compare_outputs(exercise, seed, outputs, complete=right)
     if wrong:
-        return no_credit("wrong", wrong, answer.line)
+        status = "not attempted" if wrong.startswith(NOT_WRITTEN[0]) else "wrong"
+        return grade_of(status, wrong, answer.line, score * right)
     if right:
         return Grade(exercise.name, 1.0, "right", "right")
     title = report.get("title") and f" ({report['title']})"
-    return no_credit(report["status"], f"{report['message']}{title or ''}", report.get("line") or answer.line)
+    return grade_of(report["status"], f"{report['message']}{title or ''}", report.get("line") or answer.line)
 
 
 def run_worker(order):
@@ -147,19 +210,31 @@ def run_worker(order):
         return {"status": "error", "message": f"ended its process with status {code} before it answered"}, {}
 
 
-def first_error(exercise, seed, outputs, complete):
-    """The error in the first wrong output, in a line; None if all outputs that came back are right.
+def compare_outputs(exercise, seed, outputs, complete):
+    """(the share of the outputs that are right, the first error in a line; "" if all that came back are right).
 
     complete   whether all must have come back
     """
-    for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
-        with np.errstate(all="ignore"):
-            right = exercise.answer(exercise.right, draw(exercise, case, seed))
-            for name, expected in exercise.label_outputs(right).items():
-                got = outputs.get(f"{number} {name}")
-                if got is None:
-                    return f"{name} is missing ({title})" if complete else None
-                problem = describe_error(got, expected, case.tolerance, exercise.entry)
-                if problem:
-                    return f"{name} {problem} ({title})"
-    return None
+    names, wrong, text, first, witness = set(), set(), "", None, None
+    with np.errstate(all="ignore"):
+        for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
+            prefix = f"{number} "
+            got = {name.removeprefix(prefix): array for name, array in outputs.items() if name.startswith(prefix)}
+            try:
+                attempt = Attempt(exercise, case, draw(exercise, case, seed), got=got)
+            except KeyError as lacking:
+                if complete:
+                    return 0.0, f"{lacking.args[0]} is missing ({title})"
+                break
+            names.update(attempt.expected)
+            wrong.update(attempt.wrong)
+            if first is None and attempt.wrong:
+                first, text = attempt, f"{attempt.wrong[0]} {attempt.problems[attempt.wrong[0]]} ({title})"
+            elif witness is None:
+                witness = attempt
+        if first is None:
+            return 1.0, ""
+        first.witness = witness
+        with RECOGNISING:
+            mistakes = dict.fromkeys(name for found in recognise(first) for name, _ in found)
+    return 1 - len(wrong) / len(names), "; ".join([*mistakes, text])

@@ -8,12 +8,15 @@ that line numbers stay those of the file.
 import ast
 import dis
 import json
+import linecache
 import re
 import types
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from tinyvit.exercises.grading import rules
+from tinyvit.text import did_you_mean
 
 USES_EXAMPLE = "worked_example_backward"
 MAGIC = re.compile(r"^\s*[%!?]|^.*\?\s*$")
@@ -36,24 +39,31 @@ class Answer(NamedTuple):
     expression   the one in it that gives the function
     line         of the function
     forbidden    what the code does that grading doesn't allow, and the line; or None
+    is_empty     whether the function does nothing
     """
 
     source: str
     expression: str
     line: int
     forbidden: tuple | None
+    is_empty: bool
 
 
 class Submission:
     """A submission that was read.
 
-    answers   by the name of the exercise
-    unread    what isn't Python, with the reason
+    answers    by the name of the exercise
+    unread     what isn't Python, or no notebook, with the reason
+    ungraded   what looks like a solution and isn't graded, with the reason
     """
 
     def __init__(self, path, exercises):
-        self.unread, self.statements, self.lines, self.places, calls = [], [], [], [], {}
-        for title, source in read_pieces(path):
+        self.path, self.unread, self.statements, self.lines, self.places, calls = path, [], [], [], [], {}
+        try:
+            pieces = read_pieces(Path(path))
+        except SyntaxError as error:
+            pieces, self.unread = [], [str(error)]
+        for title, source in pieces:
             start, lines = len(self.lines), source.split("\n")
             self.lines += lines
             self.places += [f"{title and f'{title}, '}line {number}" for number in range(1, len(lines) + 1)]
@@ -63,7 +73,7 @@ class Submission:
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 line = getattr(error, "lineno", None)
                 place = self.places[start + line - 1] if line and line <= len(lines) else title or path
-                self.unread.append(f"{place}: {getattr(error, 'msg', error)}")
+                self.unread.append(f"{place} isn't Python: {getattr(error, 'msg', error)}")
                 continue
             for node in statements:
                 ast.increment_lineno(node, start)
@@ -76,6 +86,17 @@ class Submission:
             expression = calls.get(name, ast.parse(own[-1], mode="eval").body if own else None)
             if expression is not None:
                 self.answers[name] = self.answer(name, expression)
+        self.ungraded = [*self.look_alikes(functions, exercises), *unknown_names(calls, exercises)]
+
+    def look_alikes(self, functions, exercises):
+        """What is called nearly as an exercise that is missing, or as one and isn't known to be a function."""
+        lacking = [name for name in exercises if name not in self.answers]
+        for name in dict.fromkeys(name for one in self.statements for name in sorted(one.bound - {None})):
+            own = name.removeprefix("my_")
+            if own in lacking and name not in functions:
+                yield f"{name}, of which it isn't known whether it is a function; write check({own!r}, {name})"
+            elif own not in exercises and name in functions and (close := get_close_matches(own, lacking, 1, 0.85)):
+                yield f"{name}; did you mean {close[0]}?"
 
     def answer(self, name, expression):
         """The Answer for an exercise whose function is an expression."""
@@ -85,8 +106,22 @@ class Submission:
         named = isinstance(expression, ast.Name)
         own = [one.node.lineno for one in kept if named and expression.id in one.bound]
         code, line = ast.unparse(expression), own[-1] if own else 0
+        is_empty = any(one.node.lineno == line and does_nothing(one.node) for one in kept)
         given = (rules.WORKED_EXAMPLE,) if name == USES_EXAMPLE else ()
-        return Answer(source, code, line, find_forbidden(source, code, name.endswith("_backward"), given))
+        return Answer(source, code, line, find_forbidden(source, code, name.endswith("_backward"), given), is_empty)
+
+    def load(self, name):
+        """The function for an exercise, for which what it needs runs in this process; ValueError if that fails."""
+        if name not in self.answers:
+            why = "; ".join(self.unread + self.ungraded)
+            raise ValueError(f"{self.path} has no function {name} or my_{name}{why and f': {why}'}")
+        answer, file, names = self.answers[name], str(self.path), {"__name__": "solution"}
+        linecache.cache[file] = len(answer.source), None, answer.source.splitlines(True), file  # for its answers
+        try:
+            exec(compile(answer.source, file, "exec"), names)
+            return eval(answer.expression, names)
+        except Exception as error:
+            raise ValueError(f"{file} fails when it is run: {type(error).__name__}: {error}") from error
 
     def place(self, line):
         """A line of the code as `line 7`, or `cell 3, line 2`."""
@@ -96,9 +131,8 @@ class Submission:
 def read_pieces(path):
     """[(title, code)] of a script or of a notebook's cells.
 
-    Raises ValueError if it is neither, and OSError if it can't be read.
+    Raises ValueError if it is neither by its name, SyntaxError by what is in it, and OSError if it can't be read.
     """
-    path = Path(path)
     if path.suffix not in (".py", ".ipynb") or not path.exists():
         raise ValueError(f"expected an existing script or notebook, FILE.py or FILE.ipynb, got {path}")
     try:
@@ -109,9 +143,9 @@ def read_pieces(path):
         code = [(number, "".join(cell["source"])) for number, cell in cells if cell["cell_type"] == "code"]
         return [(f"cell {number}", strip_magics(source)) for number, source in code]
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is no text in UTF-8") from None
+        raise SyntaxError(f"{path} is no text in UTF-8") from None
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
-        raise ValueError(f"{path} is no notebook: expected JSON with cells") from None
+        raise SyntaxError(f"{path} is no notebook: expected JSON with cells") from None
 
 
 def strip_magics(source):
@@ -130,6 +164,21 @@ def checked_exercises(statement):
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and len(node.args) >= 2]
     checks = [node.args for node in calls if name_of(node.func) == "check"]
     return {name.value: function for name, function, *_ in checks if isinstance(name, ast.Constant)}
+
+
+def unknown_names(calls, exercises):
+    """What is checked under a name that no exercise has."""
+    return [f"{name!r}, no exercise; {did_you_mean(name, exercises, 4)}" for name in calls if name not in exercises]
+
+
+def does_nothing(node):
+    """Whether a function is a text, `pass`, `...` or `raise NotImplementedError` alone."""
+    return is_definition(node) and all(
+        isinstance(one, ast.Pass)
+        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        or (isinstance(one, ast.Raise) and "NotImplementedError" in ast.unparse(one))
+        for one in node.body
+    )
 
 
 def name_of(node):

@@ -84,13 +84,14 @@ def blank_outputs(value):
 
 def run(order, exercise, cases, names, outputs):
     """Fill `outputs`, a dict of arrays by case and name; return how it ended: status, message, line, title."""
-    title = ""
+    title = "when the file was run, before any function was called"
 
     def ended(status, message, line=0):
         return {"status": status, "message": message, "line": line, "title": title}
 
     try:
         exec(compile(order["source"], SOLUTION, "exec"), names)
+        title = ""
         function = call_by_position(eval(compile(order["expression"], SOLUTION, "eval"), names), [*exercise.arguments])
         if not callable(function):
             return ended("error", "is no function")

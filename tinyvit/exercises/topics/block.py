@@ -33,10 +33,13 @@ def large_scores(random):
     extra=(Case(heads.LARGE, large_scores, tolerance=1e-8, hint=OVERFLOW),),
 )
 def block(x, parameters, num_heads, eps):
-    """The pre-norm residual block: x plus attention(norm1(x)), and to that sum mlp(norm2(sum)) is added.
+    """The pre-norm residual block, in two steps: z = x + attention(norm1(x)), and y = z + mlp(norm2(z)). The attention
+    is that of `multi_head_attention`, the MLP that of `mlp`, with GELU.
 
       x           (B, N, D)
-      parameters  a dict: norm1.weight, norm1.bias, attn.qkv.weight, … as in a model's blocks.0, by these names
+      parameters  a dict of arrays: norm1.weight (D,), norm1.bias (D,), attn.qkv.weight (3D, D), attn.qkv.bias (3D,),
+                  attn.proj.weight (D, D), attn.proj.bias (D,), norm2.weight (D,), norm2.bias (D,), mlp.fc1.weight
+                  (M, D), mlp.fc1.bias (M,), mlp.fc2.weight (D, M), mlp.fc2.bias (D,)
       num_heads   H
       eps         ε of both layer norms
 

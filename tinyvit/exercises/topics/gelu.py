@@ -12,7 +12,8 @@ def inputs(random, **sizes):
 
 @exercise(inputs, "B N", extra=(Case("three axes", lambda random: inputs(random, B=2, N=1, M=7)),))
 def gelu(x):
-    """The exact GELU, x Φ(x), where Φ is the distribution function of the standard normal distribution.
+    """The exact GELU, x Φ(x), where Φ(x) = (1 + erf(x/√2))/2 is the distribution function of the standard normal
+    distribution. NumPy has no erf: `from scipy.special import erf` does, and takes arrays.
 
       x  an array of any shape
 
@@ -27,7 +28,8 @@ def gelu(x):
 
 @exercise(forward=gelu)
 def gelu_backward(dy, x):
-    """The gradient of the exact GELU, x Φ(x).
+    """The gradient of the exact GELU, x Φ(x), where Φ(x) = (1 + erf(x/√2))/2. NumPy has no erf: `from scipy.special
+    import erf` does.
 
       dy  the gradient of the GELU, as x
       x   an array of any shape

@@ -11,8 +11,11 @@ def sides(random, old, new):
 
 @exercise(sides, "old=8,7,1 new=12,3,old,1")
 def bicubic(old, new):
-    """Bicubic interpolation along one axis as a matrix (Keys 1981, a = −0.75): centres lie in the middle of their
-    patches, and beyond the edge the outermost patch is repeated.
+    """Bicubic interpolation along one axis as a matrix W, so that the resized values are W @ values (Keys 1981).
+    New patch i has its centre at s = (i + 0.5) · old/new − 0.5, counted in old patches. It takes the four old patches
+    at floor(s) − 1 to floor(s) + 2, each with the weight k(|s − j|) of its distance t = |s − j|, where with a = −0.75
+    k(t) = (a + 2)t³ − (a + 3)t² + 1 up to t = 1, and a·t³ − 5a·t² + 8a·t − 4a from there to 2. The weight of a patch
+    beyond the edge goes to the outermost patch.
 
       old  patches along the axis
       new  patches after resizing

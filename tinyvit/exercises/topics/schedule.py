@@ -13,13 +13,13 @@ def inputs(random, total, warmup):
     calls=lambda steps, total, warmup: [(step, total, warmup) for step in steps], entry="step",
 )
 def schedule(step, total, warmup):
-    """The factor of the learning rate: it rises in a straight line over the warm-up, whose last step has 1 already,
-    stays at 1, and falls from 1 at step 0.8 · total in a straight line to 0 at step total, if there were one (Zhai et
-    al. 2022, section 3.5).
+    """The factor of the learning rate in one step of a training (Zhai et al. 2022, section 3.5). In the warm-up, which
+    is steps 0 to warmup − 1, it is 1/warmup, 2/warmup, … up to 1. Then it stays at 1 until step 0.8 · total. From there
+    it falls on the straight line from 1 at 0.8 · total to 0 at total, which is one step after the last.
 
       step    a whole number, counted from 0
       total   how many steps there are
-      warmup  those of the warm-up
+      warmup  how many steps the warm-up has; 0: there is none
 
     returns
       factor  a number

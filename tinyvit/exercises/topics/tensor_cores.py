@@ -44,9 +44,9 @@ def merge_tiles(m1, Z1, a1, m2, Z2, a2):
 
 @exercise(lambda random: (random.standard_normal((16, 16)),))
 def to_fragments(A):
-    """The matrix A of mma.m16n8k16 dealt out to the 32 lanes of a warp. Lanes 0 to 3 share g = 0 and begin at columns
-    0, 2, 4 and 6; lanes 4 to 7 share g = 1, and so on. A lane's eight numbers are two neighbours in row g, those below
-    them in row g + 8, then the same two pairs 8 columns further right.
+    """The eight numbers of A that each of the 32 lanes of a warp holds for the instruction mma.m16n8k16. Lane l has
+    g = l // 4 and t = l % 4. In this order it holds columns 2t and 2t + 1 of row g, the same columns of row g + 8,
+    columns 2t + 8 and 2t + 9 of row g, and those of row g + 8.
 
       A  (16, 16)
 

@@ -49,13 +49,18 @@ def parameters_of_block(parameters, i):
 
 @exercise(inputs, SIZES, "", equal=EQUAL, extra=(Case("the sizes of the digits", as_trained),))
 def vit(images, parameters, depth, num_heads, eps):
-    """The whole ViT: cut images into patches, embed them, go through blocks 0 to depth − 1, normalise, and map the
-    class token to the logits by the head (Dosovitskiy et al. 2021, eqs. 1–4). Call the functions you wrote before.
+    """The whole ViT (Dosovitskiy et al. 2021, eqs. 1–4): cut the images into patches of P×P pixels, embed them with the
+    class token in front and positions added, apply blocks 0 to depth − 1 and the last layer norm, and map the class
+    token, which is token 0, to the logits by the head. Call your `patchify`, `embed`, `block` and `layernorm`.
 
       images      (B, C, H, W)
-      parameters  a dict of arrays: cls_token (1, 1, D), pos_embed (1, N+1, D), patch_embed.proj.weight (D, C, P, P)
-                  and .bias (D,), those of block i as blocks.i.norm1.weight, …, norm.weight and .bias, head.weight (K,
-                  D) and .bias
+      parameters  a dict of arrays: cls_token (1, 1, D), pos_embed (1, N+1, D), patch_embed.proj.weight (D, C, P, P),
+                  patch_embed.proj.bias (D,); for each i from 0 to depth − 1 blocks.i.norm1.weight (D,),
+                  blocks.i.norm1.bias (D,), blocks.i.attn.qkv.weight (3D, D), blocks.i.attn.qkv.bias (3D,),
+                  blocks.i.attn.proj.weight (D, D), blocks.i.attn.proj.bias (D,), blocks.i.norm2.weight (D,),
+                  blocks.i.norm2.bias (D,), blocks.i.mlp.fc1.weight (M, D), blocks.i.mlp.fc1.bias (M,),
+                  blocks.i.mlp.fc2.weight (D, M), blocks.i.mlp.fc2.bias (D,); norm.weight (D,), norm.bias (D,),
+                  head.weight (K, D), head.bias (K,)
       depth       how many blocks there are
       num_heads   of each block
       eps         ε of all layer norms

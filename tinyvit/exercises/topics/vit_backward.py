@@ -19,9 +19,13 @@ def vit_backward(dy, images, parameters, depth, num_heads, eps):
 
       dy          (B, K), the gradient of the logits
       images      (B, C, H, W)
-      parameters  a dict of arrays: cls_token (1, 1, D), pos_embed (1, N+1, D), patch_embed.proj.weight (D, C, P, P)
-                  and .bias (D,), those of block i as blocks.i.norm1.weight, …, norm.weight and .bias, head.weight (K,
-                  D) and .bias
+      parameters  a dict of arrays: cls_token (1, 1, D), pos_embed (1, N+1, D), patch_embed.proj.weight (D, C, P, P),
+                  patch_embed.proj.bias (D,); for each i from 0 to depth − 1 blocks.i.norm1.weight (D,),
+                  blocks.i.norm1.bias (D,), blocks.i.attn.qkv.weight (3D, D), blocks.i.attn.qkv.bias (3D,),
+                  blocks.i.attn.proj.weight (D, D), blocks.i.attn.proj.bias (D,), blocks.i.norm2.weight (D,),
+                  blocks.i.norm2.bias (D,), blocks.i.mlp.fc1.weight (M, D), blocks.i.mlp.fc1.bias (M,),
+                  blocks.i.mlp.fc2.weight (D, M), blocks.i.mlp.fc2.bias (D,); norm.weight (D,), norm.bias (D,),
+                  head.weight (K, D), head.bias (K,)
       depth       how many blocks there are
       num_heads   of each block
       eps         ε of all layer norms

@@ -17,8 +17,12 @@ def inputs(random):
 
 @exercise(inputs, "", "")
 def worked_example_backward(patches):
-    """The gradients of the worked example's loss: of its patches and its class token. All else that it needs is in
-    tinyvit.models.worked_example: CLS_TOKEN, POSITIONS, NORM_WEIGHT, NORM_BIAS, HEAD_WEIGHT, HEAD_BIAS, LABEL.
+    """The gradients of the worked example's loss with respect to its patches and its class token. The loss comes from
+    them so: the class token stands in front of the patches, and POSITIONS are added (z0); z1 = z0 + attention(z0, z0,
+    z0) with one head; a layer norm with ε = 1e-6; of that the class token, which is token 0, times HEAD_WEIGHT plus
+    HEAD_BIAS gives the logits; the loss is their cross-entropy with LABEL. The constants are in
+    tinyvit.models.worked_example: CLS_TOKEN (1, 1, 4), POSITIONS (1, 5, 4), NORM_WEIGHT (4,), NORM_BIAS (4,),
+    HEAD_WEIGHT (2, 4), HEAD_BIAS (2,), LABEL (1,).
 
       patches  (1, 4, 4)
 
