@@ -15,14 +15,14 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_274,
-    "tests": 28_759,
-    "tinyvit": 28_373,
+    "notebooks": 6_418,
+    "tests": 28_794,
+    "tinyvit": 28_615,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_304,
+    "tinyvit/cli": 1_310,
     "tinyvit/data": 1_596,
-    "tinyvit/exercises": 3_062,
+    "tinyvit/exercises": 3_298,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,
     "tinyvit/kernels": 4_569,

@@ -396,16 +396,21 @@ assert wrong.worst.name == "weight" and wrong.max_error > 0.1
 # %% [markdown]
 # ## Exercises
 #
-# Take a pencil. Put your numbers in place of `None`, run the cell, and it tells you whether they are right.
+# Take a pencil. Put your numbers in place of `None`, run the cell, and then the one below it: it says whether they are
+# right.
 #
 # **1.** A graph: $p = w\,x$, $\ell = (p - 1)^2$, with $x = 3$ and $w = 2$. What are $dp$, $dw$ and $dx$?
 
 # %%
 answer_dp, answer_dw, answer_dx = None, None, None
 
-exercises.check_number("answer_dp", answer_dp, 10, "(u²)' = 2u, and u is p − 1. What is p?")
-exercises.check_number("answer_dw", answer_dw, 30, "Upstream times local: dp, times what w is multiplied by.")
-exercises.check_number("answer_dx", answer_dx, 20, "Upstream times local: dp, times what x is multiplied by.")
+# %%
+dp, dw, dx = (slope(f, at) for f, at in (
+    (lambda p: (p - 1) ** 2, 2 * 3), (lambda w: (w * 3 - 1) ** 2, 2), (lambda x: (2 * x - 1) ** 2, 3)
+))  # fmt: skip
+exercises.check_number("answer_dp", answer_dp, dp, "(u²)' = 2u, and u is p − 1. What is p?", 1e-6)
+exercises.check_number("answer_dw", answer_dw, dw, "Upstream times local: dp, times what w is multiplied by.", 1e-6)
+exercises.check_number("answer_dx", answer_dx, dx, "Upstream times local: dp, times what x is multiplied by.", 1e-6)
 
 # %% [markdown]
 # **2.** What is used twice: $a = x^2$, $\ell = a \cdot x$, at $x = 2$. What is $da$, and what is $dx$, from both ways
@@ -414,8 +419,10 @@ exercises.check_number("answer_dx", answer_dx, 20, "Upstream times local: dp, ti
 # %%
 answer_da, answer_both = None, None
 
-exercises.check_number("answer_da", answer_da, 2, "ℓ = a · x: with respect to a, x is a constant factor.")
-exercises.check_number("answer_both", answer_both, 12, "x goes into ℓ directly, with local gradient a, and into a.")
+# %%
+da, both = slope(lambda a: a * 2, 2**2), slope(lambda x: x**2 * x, 2)
+exercises.check_number("answer_da", answer_da, da, "ℓ = a · x: with respect to a, x is a constant factor.", 1e-6)
+exercises.check_number("answer_both", answer_both, both, "x goes into ℓ directly, with gradient a, and into a.", 1e-6)
 
 # %% [markdown]
 # **3.** Axes: `x` has the shape (2, 5, 3). What are the shapes of `x.sum(axis=1)`, of `x.mean(axis=-1,
@@ -424,6 +431,7 @@ exercises.check_number("answer_both", answer_both, 12, "x goes into ℓ directly
 # %%
 answer_sum, answer_mean, answer_mT = None, None, None
 
+# %%
 x = np.zeros((2, 5, 3))
 exercises.check_number("answer_sum", answer_sum, x.sum(axis=1).shape, "Axis 1 goes away; the others stay.")
 exercises.check_number("answer_mean", answer_mean, x.mean(axis=-1, keepdims=True).shape, "keepdims leaves a 1 there.")
@@ -436,6 +444,7 @@ exercises.check_number("answer_mT", answer_mT, x.mT.shape, "Only the last two ax
 # %%
 answer_reshape, answer_einsum = None, None
 
+# %%
 x = np.arange(12).reshape(2, 6)
 exercises.check_number("answer_reshape", answer_reshape, x.reshape(4, 3)[2], "Write 0 to 11 as one reads, three a row.")
 exercises.check_number("answer_einsum", answer_einsum, np.einsum("ij->i", x), "j isn't behind the arrow: it is summed.")
@@ -446,7 +455,10 @@ exercises.check_number("answer_einsum", answer_einsum, np.einsum("ij->i", x), "j
 # %%
 answer_vector = None
 
-exercises.check_number("answer_vector", answer_vector, (13, 4), "J has the rows (3, 0) and (5, 2). Transpose it.")
+# %%
+J = jacobian(lambda x: np.array([3 * x[0], x[0] * x[1]]), np.array([2.0, 5.0]))
+hint = "J has a row for each result: first what y₀ does if x₀ or x₁ moves, then y₁. Transpose it."
+exercises.check_number("answer_vector", answer_vector, J.T @ (1, 2), hint, 1e-6)
 
 # %% [markdown]
 # **6.** Now write a backward. The forward is `y = x * weight + bias`, with `x` of shape (B, N, D), and `weight` and

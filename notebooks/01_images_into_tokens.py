@@ -587,3 +587,85 @@ def my_embed_backward(dy, patches, weight):
 
 
 exercises.check("embed_backward", my_embed_backward)
+
+# %% [markdown]
+# **4.** The projection by itself: $y = x\,W^\top + b$, and its three gradients. Which of them are sums over tokens?
+
+
+# %%
+def my_linear(x, weight, bias):
+    # x: (B, N, D). weight: (K, D). bias: (K,)
+    return np.zeros((*x.shape[:2], len(weight)))  # in place of this, y (B, N, K)
+
+
+exercises.check("linear", my_linear)
+
+
+# %%
+def my_linear_backward(dy, x, weight):
+    # dy: (B, N, K). x: (B, N, D). weight: (K, D). Returns dx, dweight, dbias
+    return np.zeros_like(x), np.zeros_like(weight), np.zeros(len(weight))
+
+
+exercises.check("linear_backward", my_linear_backward)
+
+# %% [markdown]
+# **5.** All of equation 1, forwards: project the patches, put the class token in front, and add the positions.
+
+
+# %%
+def my_embed(patches, weight, bias, cls_token, positions):
+    # patches: (B, N, C·P·Q). weight: (D, C·P·Q). bias: (D,). cls_token: (1, 1, D). positions: (1, N+1, D)
+    return np.zeros((len(patches), patches.shape[1] + 1, len(weight)))  # in place of this, the tokens (B, N+1, D)
+
+
+exercises.check("embed", my_embed)
+
+# %% [markdown]
+# **6.** The gradient of `patchify`. Every pixel stands in one patch only, so that nothing is added up.
+
+
+# %%
+def my_patchify_backward(dy, patch, img_size):
+    # dy: (B, N, C·P·Q). patch: (P, Q). img_size: (H, W)
+    return np.zeros((len(dy), dy.shape[2] // (patch[0] * patch[1]), *img_size))  # in place of this, dimages
+
+
+exercises.check("patchify_backward", my_patchify_backward)
+
+# %% [markdown]
+# **7.** Positions that are not learned: write `sincos_2d`. `print(exercises.describe("sincos_positions"))` says in
+# which order the sines and cosines stand.
+
+
+# %%
+def my_sincos_positions(rows, columns, width):
+    # width: D, a multiple of 4
+    return np.zeros((rows * columns, width))  # in place of this, the positions (rows · columns, D)
+
+
+exercises.check("sincos_positions", my_sincos_positions)
+
+# %% [markdown]
+# **8.** Rotary positions add nothing to the tokens: they turn each pair of numbers $(a, b)$ of a query or key by an
+# angle $\varphi$ that grows with the place, into $(a \cos\varphi - b \sin\varphi,\; a \sin\varphi + b \cos\varphi)$.
+# The product of two that are turned depends on the difference of their angles alone. Write them, and their gradient:
+# which matrix undoes a rotation?
+
+
+# %%
+def my_rope(x, grid, theta):
+    # x: (B, H, rows · columns, d). grid: (rows, columns). theta: a number
+    return np.zeros_like(x)  # in place of this, y, as x
+
+
+exercises.check("rope", my_rope)
+
+
+# %%
+def my_rope_backward(dy, grid, theta):
+    # dy: (B, H, rows · columns, d)
+    return np.zeros_like(dy)  # in place of this, dx, as dy
+
+
+exercises.check("rope_backward", my_rope_backward)

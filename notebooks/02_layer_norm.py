@@ -338,8 +338,17 @@ exercises.check("layernorm_backward", my_layernorm_backward)
 
 # %% [markdown]
 # **3.** Newer transformers leave the mean alone: $y_i = \gamma_i\, x_i / \sqrt{\operatorname{mean}(x^2) +
-# \varepsilon}$ (Zhang & Sennrich 2019, "Root mean square layer normalization"). It is no layer of this package, and
-# stands here to be compared with one. Derive its gradient as above. One of the two means is left; which?
+# \varepsilon}$ (Zhang & Sennrich 2019, "Root mean square layer normalization"). Write it, and derive its gradient as
+# above. One of the two means is left; which?
+
+
+# %%
+def my_rmsnorm(x, weight, eps):
+    # x: (..., D). weight: (D,)
+    return np.zeros_like(x)                                            # in place of this, y
+
+
+exercises.check("rmsnorm", my_rmsnorm)
 
 
 # %%

@@ -749,3 +749,75 @@ target = np.array([0.85, 0.05, 0.05, 0.05])
 least, _ = F.cross_entropy(np.log(target)[None], np.array([0]), label_smoothing=0.2)
 hint = "It is the entropy of t, and t is 0.8 + 0.2/4 at the right class."
 exercises.check_number("my_least_loss", my_least_loss, least, hint, 1e-3)
+
+# %% [markdown]
+# **4.** The loss, forwards, with label smoothing. It is to stand logits of 1000, too.
+
+
+# %%
+def my_cross_entropy(logits, labels, label_smoothing):
+    # logits: (B, K). labels: (B,), whole numbers
+    return 0.0  # in place of this, the loss, a number
+
+
+exercises.check("cross_entropy", my_cross_entropy)
+
+# %% [markdown]
+# **5.** Clip the gradients of a layer by their common norm: one factor for both.
+
+
+# %%
+def my_clip_gradients(dweight, dbias, max_norm):
+    # dweight: (K, D). dbias: (K,). Returns both, scaled
+    return np.zeros_like(dweight), np.zeros_like(dbias)
+
+
+exercises.check("clip_gradients", my_clip_gradients)
+
+# %% [markdown]
+# **6.** AdamW: Adam's step, and beside it the decay, which neither mean knows of.
+
+
+# %%
+def my_adamw(theta, g, m, v, t, lr, beta1, beta2, eps, weight_decay):
+    # theta, g, m, v: (D,). Returns theta, m, v after the step
+    return np.zeros_like(theta), np.zeros_like(m), np.zeros_like(v)
+
+
+exercises.check("adamw", my_adamw)
+
+# %% [markdown]
+# **7.** A branch that some samples skip, forwards and backwards. `kept` is the mask $m$ from above, and the branch of
+# the others is divided by the share that is kept.
+
+
+# %%
+def my_drop_path(x, branch, kept, rate):
+    # x, branch: (B, N, D). kept: (B,), 1 or 0. rate: the probability of dropping
+    return np.zeros_like(x)  # in place of this, y (B, N, D)
+
+
+exercises.check("drop_path", my_drop_path)
+
+
+# %%
+def my_drop_path_backward(dy, kept, rate):
+    # dy: (B, N, D). Returns dx, dbranch
+    return np.zeros_like(dy), np.zeros_like(dy)
+
+
+exercises.check("drop_path_backward", my_drop_path_backward)
+
+# %% [markdown]
+# **8.** Another way to let a deep model begin gently is a factor for each feature of a branch, $y = x + \gamma \cdot
+# \text{branch}$, where $\gamma$ is learned and begins near 0 ("layer scale", Touvron et al. 2021). Write its
+# gradients.
+
+
+# %%
+def my_layer_scale_backward(dy, branch, weight):
+    # dy, branch: (B, N, D). weight: (D,). Returns dx, dbranch, dweight
+    return np.zeros_like(dy), np.zeros_like(dy), np.zeros_like(weight)
+
+
+exercises.check("layer_scale_backward", my_layer_scale_backward)

@@ -481,9 +481,8 @@ else:
 # `exercises.check` calls your function and says whether it is right, and if not, where, and which mistake it looks
 # like; `print(exercises.describe("cutmix"))` says what comes in and what is to go out.
 #
-# **1.** Write a schedule that rises in a straight line over the warm-up, as those above, then stays at 1, and falls
-# in a straight line to 0 over the last fifth of all steps: 1 at step `0.8 * total`, and 0 at step `total`, if there
-# were one.
+# **1.** Write a schedule: over the warm-up it is 1/warmup, 2/warmup, … up to 1, as those above. Then it stays at 1
+# until step `0.8 * total`, and falls on a straight line from 1 there to 0 at step `total`, one step after the last.
 
 
 # %%
@@ -512,3 +511,39 @@ exercises.check("cutmix", my_cutmix)
 # `vit_backward`. The model has 16 patches of 8×8, 64 numbers a token and four blocks. On two cores plain NumPy took 46
 # seconds, evaluations included, and the package 7, and both were right with 30 % of the test images; more images and
 # epochs take as much longer, and reach more.
+
+# %% [markdown]
+# **4.** The loss of images that mixup has blended, from the logits and the labels of both.
+
+
+# %%
+def my_mixup_loss(logits, labels, partner_labels, share):
+    # logits: (B, K). labels, partner_labels: (B,). share: λ
+    return 0.0  # in place of this, the loss, a number
+
+
+exercises.check("mixup_loss", my_mixup_loss)
+
+# %% [markdown]
+# **5.** Muon's step: make a matrix nearly orthogonal by Newton–Schulz iterations.
+
+
+# %%
+def my_newton_schulz(G, iterations):
+    # G: (R, C). iterations: how often
+    return np.zeros_like(G)  # in place of this, X (R, C)
+
+
+exercises.check("newton_schulz", my_newton_schulz)
+
+# %% [markdown]
+# **6.** The moving average of the weights, with a smaller $a$ in the first updates.
+
+
+# %%
+def my_ema(average, theta, t, decay):
+    # average, theta: (D,). t: how often it was updated before. decay: a number below 1
+    return np.zeros_like(average)  # in place of this, the new average
+
+
+exercises.check("ema", my_ema)

@@ -632,3 +632,26 @@ exercises.check_number("step_of_b", step_of_b, moved["head.bias"], hint)
 exercises.check_number("step_of_W", step_of_W, moved["head.weight"], hint)
 exercises.check_number("step_of_V", step_of_V, moved["pre_logits.fc.weight"], hint)
 exercises.check_number("step_in_front", step_in_front, moved["blocks.2.mlp.fc2.weight"], hint)
+
+# %% [markdown]
+# **4.** Fine-tuning may leave a large weight $W$ as it is, and learn a small change of it: $y = x\,W^\top +
+# \frac\alpha r\, (x A^\top) B^\top$, with $A$ of $r$ rows (a *low-rank adapter*, LoRA, Hu et al. 2022). For $W$ of
+# 768×768 and $r = 8$ that are 2 % of the numbers. Write it, and the gradients that its training needs.
+
+
+# %%
+def my_lora(x, weight, down, up, alpha):
+    # x: (B, N, D). weight: (K, D). down: (r, D). up: (K, r)
+    return np.zeros((*x.shape[:2], len(weight)))  # in place of this, y (B, N, K)
+
+
+exercises.check("lora", my_lora)
+
+
+# %%
+def my_lora_backward(dy, x, weight, down, up, alpha):
+    # dy: (B, N, K). Returns dx, ddown, dup
+    return np.zeros_like(x), np.zeros_like(down), np.zeros_like(up)
+
+
+exercises.check("lora_backward", my_lora_backward)

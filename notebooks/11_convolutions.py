@@ -911,3 +911,136 @@ def my_batch_norm_backward(dy, x, weight, eps):
 
 
 exercises.check("batch_norm_backward", my_batch_norm_backward)
+
+# %% [markdown]
+# **5.** The convolution itself, and the depthwise one with its gradients.
+
+
+# %%
+def my_conv2d(x, weight, bias, stride, padding):
+    # x: (B, C, H, W). weight: (O, C, P, Q). bias: (O,)
+    return np.zeros_like(x)  # in place of this, y (B, O, H', W')
+
+
+exercises.check("conv2d", my_conv2d)
+
+
+# %%
+def my_depthwise_conv2d(x, weight, padding):
+    # x: (B, C, H, W). weight: (C, P, Q)
+    return np.zeros_like(x)  # in place of this, y
+
+
+exercises.check("depthwise_conv2d", my_depthwise_conv2d)
+
+
+# %%
+def my_depthwise_conv2d_backward(dy, x, weight, padding):
+    # dy, x: (B, C, H, W). weight: (C, P, Q). Returns dx, dweight
+    return np.zeros_like(x), np.zeros_like(weight)
+
+
+exercises.check("depthwise_conv2d_backward", my_depthwise_conv2d_backward)
+
+# %% [markdown]
+# **6.** Batch norm in training, and the statistics that it will use when it predicts.
+
+
+# %%
+def my_batch_norm(x, weight, bias, eps):
+    # x: (B, C, H, W). weight, bias: (C,)
+    return np.zeros_like(x)  # in place of this, y (B, C, H, W)
+
+
+exercises.check("batch_norm", my_batch_norm)
+
+
+# %%
+def my_running_statistics(x, running_mean, running_variance, momentum):
+    # x: (B, C, H, W). running_mean, running_variance: (C,). Returns both after the step
+    return np.zeros_like(running_mean), np.zeros_like(running_variance)
+
+
+exercises.check("running_statistics", my_running_statistics)
+
+# %% [markdown]
+# **7.** Group norm, and its gradients. Over which numbers is each mean?
+
+
+# %%
+def my_group_norm(x, weight, bias, num_groups, eps):
+    # x: (B, C, H, W). weight, bias: (C,)
+    return np.zeros_like(x)  # in place of this, y (B, C, H, W)
+
+
+exercises.check("group_norm", my_group_norm)
+
+
+# %%
+def my_group_norm_backward(dy, x, weight, num_groups, eps):
+    # dy, x: (B, C, H, W). weight: (C,). Returns dx, dweight, dbias
+    return np.zeros_like(x), np.zeros_like(weight), np.zeros_like(weight)
+
+
+exercises.check("group_norm_backward", my_group_norm_backward)
+
+# %% [markdown]
+# **8.** Standardised filters, and their gradients.
+
+
+# %%
+def my_standardize_weight(weight, eps):
+    # weight: (O, C, P, Q)
+    return np.zeros_like(weight)  # in place of this, the standardised filters
+
+
+exercises.check("standardize_weight", my_standardize_weight)
+
+
+# %%
+def my_standardize_weight_backward(dy, weight, eps):
+    # dy, weight: (O, C, P, Q)
+    return np.zeros_like(weight)  # in place of this, dweight
+
+
+exercises.check("standardize_weight_backward", my_standardize_weight_backward)
+
+# %% [markdown]
+# **9.** ReLU first, as a first step: which numbers let a gradient pass? Then the poolings. A pixel can be the largest
+# of several windows.
+
+
+# %%
+def my_relu_backward(dy, x):
+    # dy, x: (B, C, H, W)
+    return np.zeros_like(x)  # in place of this, dx
+
+
+exercises.check("relu_backward", my_relu_backward)
+
+
+# %%
+def my_max_pool2d(x, kernel, stride):
+    # x: (B, C, H, W)
+    return np.zeros_like(x)  # in place of this, y (B, C, H', W')
+
+
+exercises.check("max_pool2d", my_max_pool2d)
+
+
+# %%
+def my_max_pool2d_backward(dy, x, kernel, stride):
+    # dy: (B, C, H', W'). x: (B, C, H, W)
+    return np.zeros_like(x)  # in place of this, dx
+
+
+exercises.check("max_pool2d_backward", my_max_pool2d_backward)
+
+
+# %%
+def my_avg_pool2d_backward(dy, kernel, stride, img_size):
+    # dy: (B, C, H', W'). img_size: (H, W)
+    return np.zeros((*dy.shape[:2], *img_size))  # in place of this, dx
+
+
+exercises.check("avg_pool2d_backward", my_avg_pool2d_backward)

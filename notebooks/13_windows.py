@@ -367,3 +367,49 @@ def my_relative_bias_backward(dy, side):
 
 
 exercises.check("relative_bias_backward", my_relative_bias_backward)
+
+# %% [markdown]
+# **5.** Put windows back in their places, and make the mask of shifted ones: which tokens of a window are neighbours
+# in the grid?
+
+
+# %%
+def my_window_reverse(windows, sides, window, shift):
+    # windows: (B · H/p · W/p, p · p, D). sides: (H, W)
+    return np.zeros((1, *sides, windows.shape[2]))  # in place of this, x (B, H, W, D)
+
+
+exercises.check("window_reverse", my_window_reverse)
+
+
+# %%
+def my_window_mask(sides, window, shift):
+    # sides: (H, W)
+    return np.zeros((1, window**2, window**2))  # in place of this, 1 where two tokens see each other
+
+
+exercises.check("window_mask", my_window_mask)
+
+# %% [markdown]
+# **6.** The bias of all pairs of tokens from the table.
+
+
+# %%
+def my_relative_bias(table, side):
+    # table: ((2w − 1)², H). side: w
+    return np.zeros((table.shape[1], side**2, side**2))  # in place of this, the bias (H, w², w²)
+
+
+exercises.check("relative_bias", my_relative_bias)
+
+# %% [markdown]
+# **7.** Merge the patches of each square of 2×2.
+
+
+# %%
+def my_merge_patches(x):
+    # x: (B, H, W, D)
+    return np.zeros_like(x)  # in place of this, y (B, H/2, W/2, 4D)
+
+
+exercises.check("merge_patches", my_merge_patches)

@@ -358,3 +358,15 @@ def my_place_tokens_backward(dy, index):
 
 
 exercises.check("place_tokens_backward", my_place_tokens_backward)
+
+# %% [markdown]
+# **4.** The loss on normalised pixels of the hidden patches.
+
+
+# %%
+def my_mae_loss(pixels, patches, hidden):
+    # pixels, patches: (B, N, D). hidden: (B, N), 1 or 0
+    return 0.0  # in place of this, the loss, a number
+
+
+exercises.check("mae_loss", my_mae_loss)

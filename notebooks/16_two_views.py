@@ -392,3 +392,24 @@ def my_dino_loss_backward(logits, teacher, temperature):
 
 exercises.check("dino_loss_backward", my_dino_loss_backward)
 folder.cleanup()
+
+# %% [markdown]
+# **4.** The teacher's targets and its new centre, and then the loss between views.
+
+
+# %%
+def my_centre_teacher(logits, centre, temperature, momentum):
+    # logits: (B, 2, K). centre: (K,). Returns probs, centre
+    return np.zeros_like(logits), np.zeros_like(centre)
+
+
+exercises.check("centre_teacher", my_centre_teacher)
+
+
+# %%
+def my_dino_loss(logits, teacher, temperature):
+    # logits: (B, V, K). teacher: (B, 2, K)
+    return 0.0  # in place of this, the loss, a number
+
+
+exercises.check("dino_loss", my_dino_loss)

@@ -17,7 +17,7 @@ import nbformat
 import pytest
 
 from tinyvit import exercises, functional, models, nn
-from tinyvit.exercises.catalogue import EXERCISES
+from tinyvit.exercises.catalogue import BY_TOPIC, EXERCISES, NOTEBOOKS
 from tinyvit.nn.module import Module
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
@@ -164,6 +164,18 @@ def checked(source, check="exercises.check"):
 
 
 CHECKED = [(source, *names) for source in SOURCES for names in checked(source)]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_every_exercise_stands_in_the_notebook_that_the_list_of_exercises_names(notebook):
+    asked = {exercise for exercise, _ in checked(FOLDER / f"{notebook}.py")}
+    assert asked >= {one.name for topic in NOTEBOOKS[notebook].split() for one in BY_TOPIC[topic]}
+
+
+def test_the_syllabus_names_exercises_that_there_are():
+    rows = re.findall(r"^\| .*", (FOLDER / "guide" / "syllabus.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(named) > 40 and named <= {*EXERCISES}
 
 
 @every_notebook

@@ -62,7 +62,7 @@ def test_every_argument_that_an_exercise_changes_in_place_is_named(name):
             assert f"It changes {argument} in place" in report.answer and "What it returns is right" in report.answer
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name != "kahan_sum"])
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name not in ("kahan_sum", "window_mask")])
 def test_a_result_in_float32_is_refused(name):
     exercise = EXERCISES[name]
 
@@ -86,7 +86,10 @@ def test_an_unknown_error_is_refused_and_gets_no_name(name):
 
 
 # Their results have no axis for the samples.
-SUMMED = "cross_entropy", "embedding_backward", "embed_labels_backward"
+SUMMED = (
+    "cross_entropy", "embedding_backward", "embed_labels_backward", "mixup_loss", "distillation", "mae_loss",
+    "dino_loss",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items()

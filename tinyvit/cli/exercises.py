@@ -84,9 +84,15 @@ class Grade:
         if self.json:
             found = [one.as_json() for one in grades]
             score = sum(one.score for one in grades) / len(grades)
-            print(json.dumps(found[0] if alone else {"score": score, "files": found}, ensure_ascii=False))
+            made = found[0] if alone else {"score": score, "files": found}
+            print(json.dumps(made, ensure_ascii=False))
             return
-        text = class_csv(grades) if self.csv else grades[0].table() if alone else class_table(grades)
+        if self.csv:
+            text = class_csv(grades)
+        elif alone:
+            text = grades[0].table()
+        else:
+            text = class_table(grades)
         print(*map(printable, text.rstrip("\n").split("\n")), sep="\n")
 
 

@@ -9,16 +9,16 @@ from tinyvit.text import did_you_mean
 
 NOTEBOOKS = {  # the topics of each
     "00_using_the_chain_rule": "chain_rule",
-    "01_images_into_tokens": "patches embed linear",
+    "01_images_into_tokens": "patches embed linear positions",
     "02_layer_norm": "layernorm layernorm_backward rmsnorm",
     "03_attention": "softmax attention attention_backward multi_head_attention",
     "04_blocks": "multi_head_attention_backward gelu mlp block block_backward",
     "05_whole_vit": "vit vit_backward worked_example",
-    "06_training": "cross_entropy adam",
-    "07_cifar10": "schedule cutmix",
+    "06_training": "cross_entropy adam updates residuals",
+    "07_cifar10": "schedule cutmix muon",
     "08_what_it_learns": "rollout",
     "09_machine": "derivative softmax_merge kahan_sum",
-    "10_transfer": "interpolation",
+    "10_transfer": "interpolation lora",
     "11_convolutions": "conv2d depthwise batch_norm group_norm pooling",
     "12_teacher": "distillation",
     "13_windows": "windows",
@@ -55,7 +55,8 @@ def table():
     rows = [("exercise", "notebook", "level", "builds on")]
     for notebook, topics in NOTEBOOKS.items():
         for one in [one for topic in topics.split() for one in BY_TOPIC[topic]]:
-            rows.append((one.name, notebook, str(level(one)), ", ".join(prerequisites(one))))
+            before = ", ".join(prerequisites(one))
+            rows.append((one.name, notebook, str(level(one)), before))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
@@ -70,8 +71,11 @@ def prerequisites(exercise):
 
 def level(exercise):
     """From 1 to 3, by the lines of the solution and the exercises that it builds on; a gradient is harder."""
-    lines = sources(exercise.right)[exercise.name].count("\n") - 1
-    return 1 + bisect_left((4, 9), lines + len(prerequisites(exercise)) + 2 * exercise.name.endswith("_backward"))
+    work = sources(exercise.right)[exercise.name].count("\n") - 1
+    work += len(prerequisites(exercise))
+    if exercise.name.endswith("_backward"):
+        work += 2
+    return 1 + bisect_left((4, 9), work)
 
 
 def describe(name):

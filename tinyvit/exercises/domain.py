@@ -134,12 +134,14 @@ def random_cases(exercise, seed, count=2):
     """Cases of sizes that were drawn at random; none of an exercise without sizes."""
     sizes, _ = read_domain(exercise.domain)
     random, found = Key(seed, path=f"exercises.sizes.{exercise.name}").generator(), {}
+    known = {case.title for case in exercise.known_cases}
     numbers = {name: [value for value in values if isinstance(value, int)] for name, values in sizes.items()}
     for _ in range(MAX_TRIES if sizes else 0):
         drawn = {name: int(random.integers(min(own), max(own) + 3)) for name, own in numbers.items()}
         title = ", ".join(f"{name} = {value}" for name, value in drawn.items())
         case = exercise.case(title, drawn)
-        if math.prod(max(1, value) for value in drawn.values()) < MAX_NUMBERS and fits(exercise, case, seed):
+        is_small = math.prod(max(1, value) for value in drawn.values()) < MAX_NUMBERS
+        if title not in known and is_small and fits(exercise, case, seed):
             found[title] = case
         if len(found) == count:
             break

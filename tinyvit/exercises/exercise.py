@@ -51,10 +51,14 @@ MISTAKES = {}  # by the name of the exercise, or of a function that solutions ca
 EDIT = re.compile(r"(?:(\w+): )?`(.*?)`(?: → `(.*)`)?", re.DOTALL)
 
 
+def number_between(random, low, high):
+    """A random number, so that a constant in the learner's function is noticed."""
+    return round(float(random.uniform(low, high)), 3)
+
+
 def visible_eps(random):
-    """A random ε, so that a constant in the learner's function is noticed. It is large enough to show where
-    it is added; the 10⁻⁶ of practice would hide that."""
-    return round(float(random.uniform(0.05, 0.3)), 3)
+    """A random ε, large enough to show where it is added; the 10⁻⁶ of practice would hide that."""
+    return number_between(random, 0.05, 0.3)
 
 
 def normal(*shapes, numbers=()):

@@ -124,7 +124,7 @@ def variables(function):
 
 
 def transposes(call, new):
-    """What stands in the place of a transpose: nothing, or two axes exchanged, or the order of axes that undoes it."""
+    """The trees in the place of a transpose: nothing, or two axes exchanged, or the order of axes that undoes it."""
     if new in ("none", "reshape"):
         value = call.func.value
         shaped = build(tree_of("a.reshape(b.shape)"), {"a": value, "b": call})
@@ -327,7 +327,7 @@ def solution_space(name):
 
 
 def evaluate_change(name, code, *arguments):
-    """What the solution returns with one function changed; ValueError if that makes no sense."""
+    """The value of the solution with one function changed; ValueError if that makes no sense."""
     space = solution_space(name)
     (function,) = code.co_names  # that the code defines
     right = space[function]

@@ -38,7 +38,8 @@ class Attempt:
         for array in arrays_in(self.given):  # a wrong formula must not change them
             array.flags.writeable = False
         right, case = self.exercise.answer(self.exercise.right, self.given), self.case
-        self.got = outputs_of(self.exercise, right, self.value) if self.got is None else self.got
+        if self.got is None:
+            self.got = outputs_of(self.exercise, right, self.value)
         self.expected = self.exercise.label_outputs(right)
         self.problems = {name: describe_error(self.got[name], one, case.tolerance, self.exercise.entry)
                          for name, one in self.expected.items()}  # fmt: skip

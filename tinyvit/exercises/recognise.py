@@ -35,8 +35,7 @@ def recognise(attempt):
     if 1 < len(moved) == len(attempt.wrong):
         return {(("the outputs stand in another order", hint),): moved}
     found, left, fits = explain(attempt, singles(exercise.mistakes), attempt.wrong)
-    outputs = [attempt.got[name] for name in left]
-    if not special and len(left) == len(attempt.problems) and not any(one.any() or not one.size for one in outputs):
+    if not special and is_untouched(attempt, left):
         return {(NOT_WRITTEN,): tuple(left)}
     if left:
         found, left, fits = explain(attempt, singles(mistakes_of_parts(exercise.name)), attempt.wrong, fits)
@@ -60,6 +59,14 @@ def recognise(attempt):
     if special and not found:
         return {(attempt.case.mistake,): tuple(attempt.wrong)}
     return found
+
+
+def is_untouched(attempt, left):
+    """Whether all outputs are wrong and zero, as those of starter code."""
+    if len(left) < len(attempt.problems):
+        return False
+    outputs = [attempt.got[name] for name in left]
+    return all(one.size and not one.any() for one in outputs)
 
 
 def unexplained(names, found):

@@ -109,10 +109,13 @@ def files_in(paths):
     """The scripts and notebooks among these paths and in these folders; ValueError for a folder without any."""
     found = []
     for path in map(Path, paths):
-        kinds = [*path.rglob("*.py"), *path.rglob("*.ipynb")] if path.is_dir() else [path]
-        found += sorted(one for one in kinds if ".ipynb_checkpoints" not in one.parts)
-        if not kinds:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = [one for one in path.rglob("*") if one.suffix in (".py", ".ipynb")]
+        if not inside:
             raise ValueError(f"{path} has no script and no notebook")
+        found += sorted(one for one in inside if ".ipynb_checkpoints" not in one.parts)
     return found
 
 
@@ -145,7 +148,8 @@ def grade_all(paths, exercises=None, seed=None, seconds=10.0, megabytes=512):
         find(name)
     seed = secrets.randbits(32) if seed is None else seed
     handed_in = [Submission(path, EXERCISES) for path in files_in(paths)]
-    asked = exercises or [name for name in EXERCISES if any(name in one.answers for one in handed_in)]
+    attempted = {name for one in handed_in for name in one.answers}
+    asked = exercises or [name for name in EXERCISES if name in attempted]
     asked = list(dict.fromkeys(asked))
     if len(handed_in) == 1 and handed_in[0].unread and not asked:
         raise ValueError(f"{handed_in[0].path} has no exercise: {'; '.join(handed_in[0].unread)}")
@@ -155,7 +159,13 @@ def grade_all(paths, exercises=None, seed=None, seconds=10.0, megabytes=512):
             for one in handed_in
         ]
         return [
-            Grades(str(one.path), seed, tuple(own), tuple(one.unread), tuple(one.ungraded))
+            Grades(
+                file=str(one.path),
+                seed=seed,
+                exercises=tuple(own),
+                unread=tuple(one.unread),
+                ungraded=tuple(one.ungraded),
+            )
             for one, own in zip(handed_in, graded)
         ]
 
@@ -219,7 +229,8 @@ def compare_outputs(exercise, seed, outputs, complete):
     with np.errstate(all="ignore"):
         for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
             prefix = f"{number} "
-            got = {name.removeprefix(prefix): array for name, array in outputs.items() if name.startswith(prefix)}
+            named = [name for name in outputs if name.startswith(prefix)]
+            got = {name.removeprefix(prefix): outputs[name] for name in named}
             try:
                 attempt = Attempt(exercise, case, draw(exercise, case, seed), got=got)
             except KeyError as lacking:

@@ -58,7 +58,10 @@ class Submission:
     """
 
     def __init__(self, path, exercises):
-        self.path, self.unread, self.statements, self.lines, self.places, calls = path, [], [], [], [], {}
+        self.path = path
+        self.unread, self.statements = [], []
+        self.lines, self.places = [], []
+        calls = {}
         try:
             pieces = read_pieces(Path(path))
         except SyntaxError as error:
@@ -89,14 +92,16 @@ class Submission:
         self.ungraded = [*self.look_alikes(functions, exercises), *unknown_names(calls, exercises)]
 
     def look_alikes(self, functions, exercises):
-        """What is called nearly as an exercise that is missing, or as one and isn't known to be a function."""
+        """Lines about functions called nearly as an exercise that is missing, and names that may be no function."""
         lacking = [name for name in exercises if name not in self.answers]
-        for name in dict.fromkeys(name for one in self.statements for name in sorted(one.bound - {None})):
+        bound = [name for one in self.statements for name in one.bound if name]
+        for name in sorted({*bound}):
             own = name.removeprefix("my_")
             if own in lacking and name not in functions:
                 yield f"{name}, of which it isn't known whether it is a function; write check({own!r}, {name})"
-            elif own not in exercises and name in functions and (close := get_close_matches(own, lacking, 1, 0.85)):
-                yield f"{name}; did you mean {close[0]}?"
+            elif own not in exercises and name in functions:
+                for close in get_close_matches(own, lacking, 1, 0.85):
+                    yield f"{name}; did you mean {close}?"
 
     def answer(self, name, expression):
         """The Answer for an exercise whose function is an expression."""
@@ -108,15 +113,19 @@ class Submission:
         code, line = ast.unparse(expression), own[-1] if own else 0
         is_empty = any(one.node.lineno == line and does_nothing(one.node) for one in kept)
         given = (rules.WORKED_EXAMPLE,) if name == USES_EXAMPLE else ()
-        return Answer(source, code, line, find_forbidden(source, code, name.endswith("_backward"), given), is_empty)
+        forbidden = find_forbidden(source, code, name.endswith("_backward"), given)
+        return Answer(source, code, line, forbidden, is_empty)
 
     def load(self, name):
         """The function for an exercise, for which what it needs runs in this process; ValueError if that fails."""
         if name not in self.answers:
             why = "; ".join(self.unread + self.ungraded)
             raise ValueError(f"{self.path} has no function {name} or my_{name}{why and f': {why}'}")
-        answer, file, names = self.answers[name], str(self.path), {"__name__": "solution"}
-        linecache.cache[file] = len(answer.source), None, answer.source.splitlines(True), file  # for its answers
+        answer = self.answers[name]
+        file = str(self.path)
+        names = {"__name__": "solution"}
+        lines = answer.source.splitlines(True)
+        linecache.cache[file] = len(answer.source), None, lines, file  # for its answers
         try:
             exec(compile(answer.source, file, "exec"), names)
             return eval(answer.expression, names)
@@ -167,7 +176,7 @@ def checked_exercises(statement):
 
 
 def unknown_names(calls, exercises):
-    """What is checked under a name that no exercise has."""
+    """Lines about names that are checked and that no exercise has."""
     return [f"{name!r}, no exercise; {did_you_mean(name, exercises, 4)}" for name in calls if name not in exercises]
 
 

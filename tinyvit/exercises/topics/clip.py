@@ -1,8 +1,10 @@
-"""Words into vectors, images and texts in one space, and classes by their prompts."""
+"""Texts as tokens, images and texts in one space, and classes by their prompts."""
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise
+from tinyvit.exercises.exercise import exercise, normal
+from tinyvit.exercises.topics.distillation import log_softmax
+from tinyvit.exercises.topics.softmax import softmax
 
 
 def unit(random, *shape):
@@ -18,6 +20,11 @@ def embedding_inputs(random, B, T, V, D):
 
 def similarity_inputs(random, B, K, D):
     return random.standard_normal((B, K)), unit(random, B, D), unit(random, K, D), float(random.uniform(0.5, 1))
+
+
+def pairs_inputs(random, N):
+    logits = 2 * random.standard_normal((N, N))
+    return (logits,)
 
 
 def zero_shot_inputs(random, B, K, P, D):
@@ -58,7 +65,40 @@ def similarity_backward(dy, images, texts, scale):
     return np.exp(scale) * dy @ texts, np.exp(scale) * dy.T @ images, (dy * logits).sum()
 
 
-@exercise(lambda random, N: (2 * random.standard_normal((N, N)),), "N")
+@exercise(normal("BHNd", "BHNd", "BHNe"), "B H N d e")
+def causal_attention(q, k, v):
+    """Attention of a text: token i averages the values of tokens 0 to i alone, by the softmax of its scores with them,
+    scaled by 1/√d.
+
+      q  (B, H, N, d)
+      k  (B, H, N, d)
+      v  (B, H, N, e)
+
+    returns
+      heads  (B, H, N, e)
+    """
+    scores = q @ k.swapaxes(2, 3) * q.shape[3] ** -0.5
+    place = np.arange(q.shape[2])
+    seen = np.where(place[:, None] >= place, scores, -np.inf)
+    return softmax(seen) @ v
+
+
+@exercise(pairs_inputs, "N")
+def contrastive_loss(logits):
+    """The mean of two cross-entropies, of each row and of each column of the logits, both with the diagonal as the
+    right answer: image i belongs to text i (Radford et al. 2021, figure 3).
+
+      logits  (B, B), an image a row and a text a column
+
+    returns
+      loss  a number
+    """
+    of_rows = -np.diag(log_softmax(logits)).mean()
+    of_columns = -np.diag(log_softmax(logits.T)).mean()
+    return (of_rows + of_columns) / 2
+
+
+@exercise(pairs_inputs, "N")
 def contrastive_loss_backward(logits):
     """The gradient of the logits (B, B) for the mean of two cross-entropies: of each row, and of each column, both
     with the diagonal as the right answer.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tinyvit.exercises.exercise import exercise
+from tinyvit.exercises.exercise import exercise, number_between
 from tinyvit.exercises.topics.softmax import softmax
 
 
@@ -28,6 +28,54 @@ def l2_normalise_backward(dy, x):
     norm = np.sqrt((x * x).sum(-1, keepdims=True))
     y = x / norm
     return (dy - y * (dy * y).sum(-1, keepdims=True)) / norm
+
+
+def centre_inputs(random, B, K):
+    logits = 2 * random.standard_normal((B, 2, K))
+    centre = random.standard_normal(K)
+    return logits, centre, number_between(random, 0.3, 0.8), 0.9
+
+
+@exercise(centre_inputs, "B K temperature:1 momentum:0", "logits centre")
+def centre_teacher(logits, centre, temperature, momentum):
+    """DINO's targets, and the centre after the step (Caron et al. 2021, eq. 4): the teacher's probabilities are the
+    softmax of (z − c) / τ, and c ← m c + (1 − m) z̄, where z̄ is the mean of z over all samples and views.
+
+      logits       (B, 2, K), z, the teacher's for two views of each sample
+      centre       (K,), c
+      temperature  τ
+      momentum     m
+
+    returns
+      probs   (B, 2, K)
+      centre  (K,), after the step
+    """
+    probs = softmax((logits - centre) / temperature)
+    return probs, momentum * centre + (1 - momentum) * logits.mean((0, 1))
+
+
+@exercise(loss_inputs, "B V K temperature:1", "logits")
+def dino_loss(logits, teacher, temperature):
+    """The mean, over samples and pairs of views t ≠ v, of the cross-entropy −Σ p[t] log softmax(z[v] / τ). The teacher
+    has seen the first two of the V views.
+
+      logits       (B, V, K), z, the student's
+      teacher      (B, 2, K), p, probabilities
+      temperature  τ
+
+    returns
+      loss  a number
+    """
+    shifted = (logits - logits.max(-1, keepdims=True)) / temperature
+    sums = np.exp(shifted).sum(-1, keepdims=True)
+    log_q = shifted - np.log(sums)
+    B, V, _ = logits.shape
+    total = 0.0
+    for v in range(V):
+        for t in range(2):
+            if t != v:
+                total -= (teacher[:, t] * log_q[:, v]).sum()
+    return total / (B * (2 * V - 2))
 
 
 @exercise(loss_inputs, "B V K temperature:1")

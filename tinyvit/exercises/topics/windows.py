@@ -1,4 +1,4 @@
-"""Windows of tokens, and a bias for their relative positions."""
+"""Windows of tokens, their mask, a bias for their relative positions, and the merging of patches."""
 
 import numpy as np
 
@@ -14,6 +14,16 @@ def window_inputs(random, B, R, C, D, window, shift):
     require_fit(shift < window)
     x = random.standard_normal((B * R * C, window * window, D))
     return x, (R * window, C * window), window, shift
+
+
+def mask_inputs(random, R, C, window, shift):
+    require_fit(shift < window)
+    return (R * window, C * window), window, shift
+
+
+def merge_inputs(random, B, R, C, D):
+    x = random.standard_normal((B, 2 * R, 2 * C, D))
+    return (x,)
 
 
 def table_inputs(random, H, side):
@@ -62,6 +72,51 @@ def window_reverse(windows, sides, window, shift):
     x = windows.reshape(-1, H // window, W // window, window, window, D)
     x = x.transpose(0, 1, 3, 2, 4, 5).reshape(-1, H, W, D)                     # (B, rows, p, columns, p, D)
     return np.roll(x, (shift, shift), (1, 2))
+
+
+def regions_along(n, window, shift):
+    """The regions 0, 1 and 2 of the tokens along a rolled axis."""
+    token = np.arange(n)
+    came_over = token >= n - shift
+    return (token >= n - window) + 1 * came_over
+
+
+@exercise(mask_inputs, "R C window=7,6 shift=2,1,0")
+def window_mask(sides, window, shift):
+    """Which tokens of a shifted window see each other, as 1 and 0. After the roll of window_partition, the last windows
+    of a row or column hold tokens from both sides of the grid; only those that are neighbours in the grid see each
+    other. Along an axis of n tokens, the rolled tokens from n − p to n − s − 1 belong together, and so do the last s,
+    which came from the other side.
+
+      sides   (H, W) of the grid
+      window  p, tokens along a window's side; it divides H and W
+      shift   s, rows and columns
+
+    returns
+      seen  (H/p · W/p, p · p, p · p), 1 where two tokens see each other, else 0
+    """
+    rows, columns = (regions_along(n, window, shift) for n in sides)
+    regions = 3 * rows[:, None] + columns                                      # a number for each region
+    grid = regions[None, :, :, None]
+    windows = window_partition(grid, window, 0)[:, :, 0]
+    return (windows[:, :, None] == windows[:, None]) * 1.0
+
+
+@exercise(merge_inputs, "B R C D", "")
+def merge_patches(x):
+    """The four tokens of each square of 2×2 side by side, in the order upper left, lower left, upper right, lower right
+    (Swin, Liu et al. 2021, section 3.1).
+
+      x  (B, H, W, D), H and W even
+
+    returns
+      y  (B, H/2, W/2, 4D)
+    """
+    upper = x[:, 0::2]
+    lower = x[:, 1::2]
+    left = upper[:, :, 0::2], lower[:, :, 0::2]
+    right = upper[:, :, 1::2], lower[:, :, 1::2]
+    return np.concatenate([*left, *right], 3)
 
 
 @exercise(table_inputs, SIDES)
