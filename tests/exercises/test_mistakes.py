@@ -64,7 +64,7 @@ def exchanged(*arguments):
         ("linear_backward", linear_backward(dx=lambda x: x * 0), "zeros", "It is zero everywhere"),
         ("linear_backward", linear_backward(dx=lambda x: x + np.nan), "NaN or infinite", "0/0"),
         ("linear_backward", lambda dy, *given: (given[0] * 0, given[1] * 0, np.zeros(dy.shape[-1])),
-         "nothing is written yet", "as the starter code does"),
+         "nothing is written yet", "as starter code does"),
         ("adam", lambda theta, g, m, v, *_: (theta, m, v), "an argument, unchanged", "theta, m and v look like"),
         ("linear_backward", linear_backward(dx=lambda x: x.astype(int)), "integers", "int64"),
         ("gelu", lambda x: F.gelu(x + 1e-7)[0], "right to a few digits only", "finite difference"),

@@ -2,6 +2,7 @@
 
     from tinyvit import exercises
 
+    print(exercises.table())                                # all, with their notebooks and levels
     print(exercises.describe("layernorm_backward"))         # what to write: arguments, results, shapes
     exercises.check("layernorm_backward", my_function)      # right; or which gradient, which entry, which mistake
     exercises.check_number("my_loss", my_loss, 0.1369, hint, 1e-4)  # a number worked out on paper

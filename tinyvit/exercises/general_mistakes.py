@@ -12,8 +12,8 @@ from tinyvit.exercises.outputs import agree
 FORGOTTEN_DY = "dy is forgotten", "It is the gradient for a dy of ones: the chain rule multiplies by dy."
 NOT_WRITTEN = (
     "nothing is written yet",
-    "It returns zeros, as the starter code does: write your own lines in its place. `describe` says what comes in and "
-    "what goes out, and `hint` asks a first question.",
+    "It returns zeros or raises NotImplementedError, as starter code does: write your own lines in its place. "
+    "`describe` says what comes in and what goes out, and `hint` asks a first question.",
 )
 
 
