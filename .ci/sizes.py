@@ -16,7 +16,7 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_418,
-    "tests": 28_794,
+    "tests": 28_796,
     "tinyvit": 28_615,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,

@@ -296,7 +296,7 @@ exercises.check_number("answer_then", answer_then, H * (1 + finer.shape[1]) ** 2
 # %%
 def my_softmax(x):
     # x: (B, N)
-    return np.full_like(x, 1 / x.shape[-1])                             # in place of this, the probabilities
+    return np.zeros_like(x)                                             # in place of this, the probabilities
 
 
 print(exercises.describe("softmax"))

@@ -733,7 +733,7 @@ exercises.check("cross_entropy_backward", my_cross_entropy_backward)
 # %%
 def my_adam(theta, g, m, v, t, lr, beta1, beta2, eps):
     # theta, g, m, v: (D,). t: the number of this step, from 1 on
-    return theta.copy(), m.copy(), v.copy()  # in place of this, all three after the step
+    return np.zeros_like(theta), np.zeros_like(m), np.zeros_like(v)  # in place of this, all three after the step
 
 
 exercises.check("adam", my_adam)

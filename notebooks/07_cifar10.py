@@ -487,7 +487,7 @@ else:
 
 # %%
 def my_schedule(step, total, warmup):
-    return 1.0  # in place of this, the factor of the learning rate; steps count from 0
+    return 0.0  # in place of this, the factor of the learning rate; steps count from 0
 
 
 exercises.check("schedule", my_schedule)
@@ -500,7 +500,7 @@ exercises.check("schedule", my_schedule)
 # %%
 def my_cutmix(image, target, partner, partner_target, box):
     # image, partner: (C, H, W). targets: (K,). box: top, bottom, left, right; of it, the partner is seen
-    return image, target  # in place of this, the mixed image and its target
+    return np.zeros_like(image), np.zeros_like(target)  # in place of this, the mixed image and its target
 
 
 exercises.check("cutmix", my_cutmix)

@@ -476,7 +476,7 @@ exercises.check_number("my_distance", my_distance, distance_there, hint, 1e-6)
 # %%
 def my_rollout(attention):
     # attention: (L, B, H, N, N), each row adding up to 1
-    return np.tile(np.eye(attention.shape[-1]), (attention.shape[1], 1, 1))  # in place of this, R (B, N, N)
+    return np.zeros_like(attention[0, :, 0])  # in place of this, R (B, N, N)
 
 
 exercises.check("rollout", my_rollout)

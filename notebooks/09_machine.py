@@ -623,7 +623,7 @@ exercises.check("derivative", my_derivative)
 
 # %%
 def my_merge(m1, l1, m2, l2):
-    return m1, l1  # in place of this, (m, Z) of all scores
+    return 0.0, 0.0  # in place of this, (m, Z) of all scores
 
 
 exercises.check("softmax_merge", my_merge)

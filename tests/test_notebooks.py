@@ -208,7 +208,9 @@ def test_the_unfinished_function_has_the_exercises_arguments_and_the_stored_answ
     ]  # fmt: skip
     space = {}
     exec(ast.unparse(ast.Module([*imports, stub], [])), space)
-    assert exercises.check(exercise, space[function]).answer in printed(made(source))
+    answer = exercises.check(exercise, space[function]).answer
+    assert "nothing is written yet" in " ".join(answer.split()) or exercise == "kahan_sum"  # it begins with a sum
+    assert answer in printed(made(source))
 
 
 def test_the_notebook_on_transfer_was_executed_with_its_data_set():

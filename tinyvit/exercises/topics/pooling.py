@@ -16,7 +16,7 @@ def grid(H, W, kernel, stride):
 
 
 def max_backward_inputs(random, B, C, H, W, kernel, stride):
-    x = random.integers(-3, 0, (B, C, H, W)).astype("float64")                 # with equal ones in a window
+    x = random.integers(-6, 2, (B, C, H, W)).astype("float64")                 # with equal ones in a window
     return random.standard_normal((B, C, *grid(H, W, kernel, stride))), x, kernel, stride
 
 
