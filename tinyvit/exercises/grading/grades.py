@@ -228,6 +228,8 @@ def compare_outputs(exercise, seed, outputs, complete):
     names, wrong, text, first, witness = set(), set(), "", None, None
     with np.errstate(all="ignore"):
         for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
+            if first is not None and number >= len(exercise.known_cases):
+                break  # with cases that depend on the seed, the share would, too
             prefix = f"{number} "
             named = [name for name in outputs if name.startswith(prefix)]
             got = {name.removeprefix(prefix): outputs[name] for name in named}
