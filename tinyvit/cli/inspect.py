@@ -106,7 +106,7 @@ class Inspect(ModelOptions):
             if self.data_dir is not None or self.number_in(None) is not None:
                 raise
             names = ["distance", "spectrum", "norms", "receptive", "most-wrong"]
-            names += ["reconstructions"] * can_reconstruct(trained) + ["pixels"] * trained.task.labels_pixels
+            names += ["reconstructions"] * can_reconstruct(trained) + ["pixels"] * bool(trained.task.labels_pixels)
             inspection.left_out = dict.fromkeys(names, " ".join(str(error).split()))
             return None
 

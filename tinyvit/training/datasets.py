@@ -79,7 +79,7 @@ def check_fit(config, dataset):
     if len(shape) == 4 and config.augment.policy != "none":
         raise ValueError(f"augment.policy is for images; for videos it must be 'none', got {config.augment.policy!r}")
     labels, of_pixels = dataset.labels.ndim > 1, task_class(config.task).labels_pixels
-    if labels != of_pixels:
+    if of_pixels is not None and labels != of_pixels:
         kinds = [f"a label for each {'pixel' if kind else 'image'}" for kind in (of_pixels, labels)]
         raise ValueError(f"the task {config.task!r} needs {kinds[0]}, but the data set has {kinds[1]}; take another "
                          "data set or another --task")  # fmt: skip

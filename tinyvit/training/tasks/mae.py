@@ -43,7 +43,7 @@ class MaskedAutoencoderOptions(Options):
 class Masking(Task):
     """A share of each image's patches is hidden. What is kept of the module that learns is its ViT, `encoder`."""
 
-    static = True
+    static, labels_pixels = True, None
     only = {"architecture": "vit", "optim.keep_patches": 1}  # noqa: RUF012 (only read)
 
     @classmethod

@@ -71,7 +71,7 @@ class Task:
     needs_training_set whether `evaluate` needs the images that the model learned from, as `train`
     needs_classes      whether the model must have as many classes as the data set
     classifies         whether the model's output are the logits of classes
-    labels_pixels      whether it learns from a label for each pixel, and not for each image
+    labels_pixels      whether it learns from a label for each pixel, and not for each image; None: from neither
     static             whether `loss`, for batches of one shape, launches the same on a GPU at every step, or at those
                        that `graph_of` says: a CUDA graph can then replay it
     command            the command that is made for its models, where there is one
