@@ -15,14 +15,14 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_418,
-    "tests": 28_796,
-    "tinyvit": 28_617,
+    "notebooks": 6_692,
+    "tests": 28_799,
+    "tinyvit": 28_715,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_310,
     "tinyvit/data": 1_596,
-    "tinyvit/exercises": 3_300,
+    "tinyvit/exercises": 3_398,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,
     "tinyvit/kernels": 4_569,

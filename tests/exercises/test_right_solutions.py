@@ -16,6 +16,7 @@ from tinyvit.functional.muon import orthogonalise
 from tinyvit.functional.positions import sincos_2d
 from tinyvit.functional.shifted_windows import window_masks
 from tinyvit.models import worked_example
+from tinyvit.models.convnet import as_maps, as_tokens
 from tinyvit.models.text_tower import causal_mask
 from tinyvit.models.vivit import inflate_filters
 from tinyvit.training.tasks.mae import normalise_patches
@@ -65,7 +66,7 @@ def worked_example_backward(patches):
 # are held to their forwards below.
 SAME = (F.conv2d, F.batch_norm, F.group_norm, F.standardize_weight, F.max_pool2d, F.place_tokens, F.add_noise,
         F.tubelets, F.from_tubelets, F.cross_entropy, F.rope, F.merge_patches, F.distillation, F.dino_loss,
-        F.contrastive_loss)  # fmt: skip
+        F.contrastive_loss, F.resize_bilinear, F.pixel_cross_entropy)  # fmt: skip
 BACKWARDS = "relu", "silu", "scale_channels", "l2_normalise"
 LOSSES = "distillation", "dino_loss", "contrastive_loss"
 
@@ -83,6 +84,8 @@ PACKAGE = {
     "adam": adam,
     "bicubic": bicubic,
     "depthwise_conv2d": lambda x, weight, padding: F.conv2d(x, weight[:, None], None, 1, padding, x.shape[1])[0],
+    "conv_transpose2d": lambda x, weight, bias: F.conv_transpose2d(x, weight, bias, weight.shape[2:])[0],
+    "layernorm2d": lambda x, *rest: as_maps(F.layernorm(as_tokens(x), *rest)[0]),
     "running_statistics": running_statistics,
     "avg_pool2d_backward": lambda dy, kernel, stride, size: gradients_of(
         "avg_pool2d", dy, np.zeros((*dy.shape[:2], *size)), kernel, stride

@@ -68,6 +68,10 @@ The exercises, and the arguments that each passes to your function:
     embed_labels_backward(dy, labels, count)        tubelets(videos, tubelet)
     from_tubelets(tubelets, tubelet, size)          inflate(weight, frames)
     merge_tiles(m1, Z1, a1, m2, Z2, a2)             to_fragments(A)
+    conv_transpose2d(x, weight, bias)               conv_transpose2d_backward(dy, x, weight)
+    layernorm2d(x, weight, bias, eps)               layernorm2d_backward(dy, x, weight, eps)
+    resize_bilinear(x, size)                        resize_bilinear_backward(dy, x)
+    pixel_cross_entropy(logits, labels, ignore)     pixel_cross_entropy_backward(dy, logits, labels, ignore)
 
 One convention holds for all. Plain float64 arrays come in, by position (by name what a function takes only so), and
 plain arrays go out: one bare, several as a tuple or a list. A forward returns its result and no cache. A backward gets

@@ -29,6 +29,7 @@ NOTEBOOKS = {  # the topics of each
     "18_images_out_of_noise": "diffusion",
     "19_tubelets": "videos",
     "20_attention_on_a_gpu": "tensor_cores",
+    "22_dense_prediction": "dense",
 }
 TOPICS = " ".join(NOTEBOOKS.values()).split()
 BY_TOPIC = {topic: read_texts(import_module(f"tinyvit.exercises.topics.{topic}")) for topic in TOPICS}

@@ -34,6 +34,7 @@ def conv_transpose2d(x, weight, bias=None, stride=1):
     y (B, C', P H, Q W). stride is P or (P, Q): that of the kernel, so that no two squares overlap, and this is a linear
     map of each place whose results are put together by `unpatchify`. Raises ValueError for a stride that isn't the
     kernel's size, and if the shapes don't fit. Zeiler et al. 2010, "Deconvolutional networks".
+    Derived in notebooks/22.
     """
     if x.ndim != 4 or weight.ndim != 4 or len(weight) != x.shape[1] or not weight.size:
         raise ValueError(

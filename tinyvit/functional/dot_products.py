@@ -16,7 +16,7 @@ def dot_products(q, k):
     """q kᵀ of each sample, (B, N, K), of tokens `q` (B, N, D) and `k` (B, K, D).
 
     The mask of each class, where q are patches and k class tokens. Strudel et al. 2021, "Segmenter: transformer for
-    semantic segmentation", section 3.2.
+    semantic segmentation", section 3.2. Derived in notebooks/22.
     """
     if q.ndim != 3 or k.ndim != 3 or len(q) != len(k) or q.shape[2] != k.shape[2]:
         raise ValueError(f"dot_products: expected q (B, N, D) and k (B, K, D), got {q.shape} and {k.shape}")

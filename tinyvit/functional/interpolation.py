@@ -77,6 +77,7 @@ def resize_bilinear(x, size):
 
     Beyond the outermost centres it is constant; PyTorch's interpolate(mode="bilinear", align_corners=False). Nothing is
     averaged where it shrinks. Raises ValueError for maps without pixels, and for a size that isn't one.
+    Derived in notebooks/22.
     """
     if x.ndim != 4 or not x.shape[2] * x.shape[3]:
         raise ValueError(f"resize_bilinear: expected x (B, C, H, W) of at least one pixel, got {x.shape}")

@@ -22,9 +22,9 @@ def pixel_cross_entropy(logits, labels, ignore=IGNORED, count=None):
     count    what the sum over these pixels is divided by; by default their number. A part of a batch divides by its
              share of those in the whole batch: the mean of its parts is then the batch's, unequal as their numbers are
 
-    Without a pixel that counts, the loss and all gradients are 0. Long et al. 2015, "Fully convolutional networks for
-    semantic segmentation", section 4. Raises ValueError for shapes that don't fit, and for labels out of range if they
-    are in host memory.
+    Without a pixel that counts, the loss and all gradients are 0. Derived in notebooks/22; Long et al. 2015, "Fully
+    convolutional networks for semantic segmentation", section 4. Raises ValueError for shapes that don't fit, and for
+    labels out of range if they are in host memory.
     """
     if logits.ndim != 4 or labels.dtype.kind not in "iu" or labels.shape != (len(logits), *logits.shape[2:]):
         raise ValueError(

@@ -30,7 +30,7 @@ class SimplePyramid(Module):
     """Feature maps (B, D, H/P, W/P) into logits (B, K, H, W), by maps four times, twice, once and half as large.
 
     All four are interpolated to the largest size and added up; GELU and a linear layer follow, and the result gets the
-    image's size.
+    image's size. Derived in notebooks/22.
     """
 
     def __init__(self, dim, num_classes, stride, config):
