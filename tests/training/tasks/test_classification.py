@@ -5,7 +5,9 @@ import pytest
 from strategies import redrawn
 
 from tinyvit import Context, Key, ViT, ViTConfig
-from tinyvit.training import classification
+from tinyvit.data import Dataset
+from tinyvit.training import PRESETS, classification
+from tinyvit.training.tasks import task_class
 
 CONFIG = ViTConfig(img_size=8, patch_size=2, in_chans=1, num_classes=3, embed_dim=8, depth=2, num_heads=2)
 TRAINING = Context(training=True, key=Key(0, 1))
@@ -39,3 +41,17 @@ def test_features_are_not_taken_for_logits(keep):
     model, (images, labels) = ViT(replace(CONFIG, num_classes=0)), batch()
     with pytest.raises(ValueError, match="the model has no head .* here logits are needed"):
         classification(keep=keep)(model, images, labels, TRAINING)
+
+
+def test_a_model_that_gives_nearly_all_images_one_class_is_warned_of_once():
+    """Of the same logits for all classes, as those of an untrained head, argmax takes the first."""
+    (images, _), model = batch(size=20, dtype="float32"), ViT(CONFIG)
+
+    def warnings(labels):
+        task = task_class("classification")(replace(PRESETS["digits"], model=CONFIG))
+        dataset = Dataset(images, np.array(labels), ("a", "b", "c"), (0.0,), (1.0,), scale=1.0)
+        return [task.warning(task.evaluate(model, dataset, 1)) for _ in range(4)]
+
+    first, second, *later = warnings([0, 1] * 10)
+    assert "more than 90 % of the test images got the same class" in second and {first, *later} == {None}
+    assert warnings([0] * 20) == [None] * 4, "it is right: all images are of that class"

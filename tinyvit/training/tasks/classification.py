@@ -16,6 +16,8 @@ from tinyvit.training.inference import forwards, in_parts
 from tinyvit.training.tasks.task import Task, register
 from tinyvit.validation import require
 
+SAME_CLASS = 0.9  # share of images that get one and the same class, above which a classifier has learned little
+
 
 @register("classification")
 class Classification(Task):
@@ -25,6 +27,7 @@ class Classification(Task):
     headings, shares = {"accuracy": "acc."}, frozenset({"accuracy"})
     higher_is_better = True
     needs_classes = classifies = static = True
+    same_class_evaluations = 0  # in a row, in which most images, and most of them wrongly, got one and the same class
 
     @classmethod
     def check(cls, config):
@@ -50,7 +53,18 @@ class Classification(Task):
 
     def evaluate(self, model, dataset, threads=None, stop=None):
         scores = evaluate(model, dataset, threads, stop=stop)
-        return scores and {f"{self.part}_{name}": scores[name] for name in ("loss", "accuracy")}
+        if scores is None:
+            return None
+        same = scores["commonest"] > SAME_CLASS > scores["accuracy"]
+        self.same_class_evaluations = same * (self.same_class_evaluations + 1)
+        return {f"{self.part}_{name}": scores[name] for name in ("loss", "accuracy")}
+
+    def warning(self, scores):
+        """The advice after two evaluations in a row in which nearly all images got the same class; else None."""
+        if self.same_class_evaluations != 2:
+            return None
+        return (f"in two evaluations in a row more than {100 * SAME_CLASS:.0f} % of the {self.part} images got the "
+                "same class; notebook 21 shows usual reasons and how to tell them apart")  # fmt: skip
 
     def report(self, model, dataset, threads=None, tta=False, confusion=None):
         from tinyvit.training.metrics import report_of, save_confusion
@@ -94,19 +108,25 @@ def loss_of_classes(label_smoothing, keep, frozen, model, images, targets, ctx):
 
 
 def evaluate(model, dataset, threads=None, tta=False, stop=None):
-    """Accuracy (0 to 1) and mean cross-entropy of a model on a `Dataset`: {"accuracy": …, "loss": …}.
+    """Scores of a model on a `Dataset`: {"accuracy": …, "loss": …, "commonest": …}.
+
+    They are the accuracy from 0 to 1, the mean cross-entropy, and the share of the images that get the class which the
+    model predicts most often.
 
     None if `stop` became true meanwhile.
     """
-    loss = correct = 0
+    loss = correct = counts = 0
     for images, targets in forwards(model, dataset):
         if stop:
             return None
         logits = classify(model, images, threads, tta)
         with model.storage.on_device():
             loss = loss + F.cross_entropy(logits, targets)[0] * len(targets)
-            correct = correct + (logits.argmax(1) == targets).sum()
-    return {"accuracy": float(correct) / len(dataset), "loss": float(loss) / len(dataset)}
+            predicted = logits.argmax(1)
+            correct = correct + (predicted == targets).sum()
+            counts = counts + array_module(logits).bincount(predicted, minlength=logits.shape[1])
+    sums = {"accuracy": correct, "loss": loss, "commonest": counts.max()}
+    return {name: float(total) / len(dataset) for name, total in sums.items()}
 
 
 def logits_of(model, dataset, threads=None, tta=False):
