@@ -15,9 +15,9 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_692,
-    "tests": 28_799,
-    "tinyvit": 28_715,
+    "notebooks": 6_829,
+    "tests": 28_811,
+    "tinyvit": 28_729,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_310,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_803,
-    "tinyvit/training": 4_130,
+    "tinyvit/training": 4_144,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
