@@ -284,6 +284,7 @@ else:
 # %%
 answer_now, answer_then = None, None
 
+# %%
 finer, _ = F.patchify(images[:1], 1)
 hint = "How many tokens are there, with the class token? Each looks at each, in every head."
 exercises.check_number("answer_now", answer_now, seen.attention[0, 0].size, hint)

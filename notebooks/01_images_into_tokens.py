@@ -548,6 +548,7 @@ assert report.max_error < 1e-9
 # %%
 answer_tokens, answer_parameters = None, None
 
+# %%
 larger = ViT(ViTConfig(img_size=384, patch_size=32, embed_dim=768, depth=1, num_heads=12), device="meta")
 tokens_there, parameters_there = larger.embed.positions.pos_embed.shape[1], larger.embed.patch_embed.num_parameters()
 exercises.check_number("answer_tokens", answer_tokens, tokens_there, "Count the patches along one side first.")

@@ -546,6 +546,7 @@ exercises.check_steps("attention_backward", my_attention_backward_steps)
 # %%
 my_dscores = None
 
+# %%
 probs, cache = F.softmax(np.array([0, 0, log(2)]))
 dscores = F.softmax_backward(np.array([0, 0, -1 / probs[2]]), cache)
 exercises.check_number("my_dscores", my_dscores, dscores, "p is (1/4, 1/4, 1/2), and dy = (0, 0, −1/p₃).", 1e-4)

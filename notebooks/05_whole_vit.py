@@ -898,6 +898,7 @@ print(f"{len(page_gradients)} gradients and the logits are equal:", own_logits[0
 # %%
 my_dlogits = None
 
+# %%
 _, cache = F.cross_entropy(steps["logits"], np.array([1]))
 dlogits = F.cross_entropy_backward(1.0, cache)[0]
 exercises.check_number("my_dlogits", my_dlogits, dlogits, "What is wanted is (0, 1) now; π is as before.", 1e-4)
@@ -924,6 +925,7 @@ exercises.check("worked_example_backward", my_worked_example_backward)
 # %%
 my_parameters, my_multiply_adds, my_factor = None, None, None
 
+# %%
 small_model = create_model("vit_small_patch16_224", device="meta")
 in_all, costs = small_model.num_parameters(), sum(row.multiply_adds for row in summarize(small_model))
 smaller_images, larger_images = (multiply_adds_of(side, 16, 384, 12)["scores and values"] for side in (224, 448))

@@ -745,6 +745,7 @@ exercises.check("adam", my_adam)
 # %%
 my_least_loss = None
 
+# %%
 target = np.array([0.85, 0.05, 0.05, 0.05])
 least, _ = F.cross_entropy(np.log(target)[None], np.array([0]), label_smoothing=0.2)
 hint = "It is the entropy of t, and t is 0.8 + 0.2/4 at the right class."

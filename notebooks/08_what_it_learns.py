@@ -463,6 +463,7 @@ assert (np.diff(highest[:5]) < 0).all() and highest[-1] < highest[0]
 # %%
 my_distance = None
 
+# %%
 weights = np.zeros((1, 1, 1, 10, 10))                                               # one patch of nine, the middle one
 weights[0, 0, 0, 1 + 4, [1 + 4, 1 + 7, 1 + 5]] = 1 / 2, 1 / 4, 1 / 4
 distance_there = probe.mean_attention_distance(weights, (3, 3), 16).item()
@@ -489,6 +490,7 @@ exercises.check("rollout", my_rollout)
 # %%
 still_right = None
 
+# %%
 whole, counts = model.state_dict(), []
 for block, head in np.ndindex(L, H):
     silenced = {name: value.copy() for name, value in whole.items()}

@@ -615,6 +615,7 @@ exercises.check("resize_backward", my_resize_backward)
 # %%
 step_of_b, step_of_W, step_of_V, step_in_front = None, None, None, None
 
+# %%
 config = replace(trained.config.model, num_classes=5, head_hidden=16, drop_rate=0.0, drop_path_rate=0.0)
 zero_headed = ViT(config, seed=0)
 named = dict(zero_headed.named_parameters())

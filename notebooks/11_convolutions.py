@@ -868,6 +868,7 @@ assert changes["layer1.0.conv1"] + changes["layer1.0.conv2"] > 0 > changes["laye
 # %%
 my_field = None
 
+# %%
 field, step = 1, 1
 for size, stride in [(7, 2), (3, 2)] + [(3, 1)] * 4 + 3 * ([(3, 2)] + [(3, 1)] * 3):
     field, step = field + (size - 1) * step, step * stride
@@ -882,6 +883,7 @@ exercises.check_number("my_field", my_field, field, hint)
 # %%
 my_pixels = None
 
+# %%
 D = 64
 smallest = next(N for N in range(1, 10_000) if 4 * N * D**2 + 2 * N**2 * D > 9 * N * D**2)
 hint = "The convolution takes 9 N D² of them. Divide both by N D."

@@ -325,8 +325,11 @@ plt.show()
 # %%
 my_entries = None
 
+# %%
+rows = np.arange(7)
+differences = np.unique(rows[:, None] - rows)                                      # the same for columns
 hint = "How many differences of rows are there, from −6 on?"
-exercises.check_number("my_entries", my_entries, 13**2, hint)
+exercises.check_number("my_entries", my_entries, differences.size**2, hint)
 
 # %% [markdown]
 # **2.** After how many blocks of windows of 7×7 tokens, every other one shifted by 3, can a token in the first row of a
@@ -336,6 +339,7 @@ exercises.check_number("my_entries", my_entries, 13**2, hint)
 # %%
 my_blocks = None
 
+# %%
 reach, blocks = 0, 0
 while reach < 55:
     start = 3 if blocks % 2 else 0

@@ -489,6 +489,7 @@ for name in ("cifar10-cpu", "cifar10-resnet", "cifar10-hybrid", "cifar10-swin", 
 # %%
 my_ratio = None
 
+# %%
 C = 96
 hint = "Per place: 9 C² for the full one. What do the depthwise one and the one of 1×1 take?"
 exercises.check_number("my_ratio", my_ratio, 9 * C**2 / (9 * C + C**2), hint, 0.006)
@@ -501,6 +502,7 @@ exercises.check_number("my_ratio", my_ratio, 9 * C**2 / (9 * C + C**2), hint, 0.
 # %%
 my_difference = None
 
+# %%
 hint = "With the queries at 0 the weights are proportional to the exponentials of b."
 exercises.check_number("my_difference", my_difference, np.log(10), hint, 0.006)
 

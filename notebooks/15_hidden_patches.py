@@ -332,7 +332,10 @@ for name in ("MAE, 75 % hidden, 11 epochs", "MAE, 90 % hidden, 15 epochs"):
 # %%
 my_tokens = None
 
-exercises.check_number("my_tokens", my_tokens, 1 + 14**2 // 4, "A quarter of the patches, and the class token.")
+# %%
+patches_there = (224 // 16) ** 2
+tokens_there = 1 + patches_there - 3 * patches_there // 4
+exercises.check_number("my_tokens", my_tokens, tokens_there, "A quarter of the patches, and the class token.")
 
 # %% [markdown]
 # **2.** Put tokens in their places. `print(exercises.describe("place_tokens"))` says what comes in and what is to go

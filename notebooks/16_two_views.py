@@ -365,7 +365,9 @@ assert overlaps["DINO", "last"] < overlaps["random", "last"]
 # %%
 my_pairs = None
 
-exercises.check_number("my_pairs", my_pairs, 64 * 2 * 7, "Each of the teacher's two views meets seven others.")
+# %%
+pairs = [(photo, t, v) for photo in range(64) for t in range(2) for v in range(2 + 6) if v != t]
+exercises.check_number("my_pairs", my_pairs, len(pairs), "How many other views does each of the teacher's two meet?")
 
 # %% [markdown]
 # **2.** The gradient of a vector of length 1. `print(exercises.describe("l2_normalise_backward"))` says what comes in

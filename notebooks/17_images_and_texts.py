@@ -307,12 +307,15 @@ assert counted < 0.4
 # ## Exercises
 #
 # **1.** At the start all vectors are nearly alike, so that every softmax is uniform. What is the loss of a batch of 256
-# pairs? Put your number in place of `None`.
+# pairs? Put your number in place of `None`, to two digits after the point.
 
 # %%
 my_first_loss = None
 
-exercises.check_number("my_first_loss", my_first_loss, np.log(256), "The right one of 256 has the probability 1/256.")
+# %%
+first_loss, _ = F.contrastive_loss(np.zeros((256, 256)))
+hint = "The right one of 256 has the probability 1/256."
+exercises.check_number("my_first_loss", my_first_loss, first_loss, hint, 0.006)
 
 # %% [markdown]
 # **2.** The gradient of the table of words. `print(exercises.describe("embedding_backward"))` says what comes in and

@@ -362,7 +362,10 @@ assert by_patch[0]["processor_seconds"] < by_patch[1]["processor_seconds"] < by_
 # %%
 my_images = None
 
-exercises.check_number("my_images", my_images, 8 * 16 * 2, "Each step needs the noise with the class and without it.")
+# %%
+steps, samples, predictions = 8, 16, len(("with the class", "without it"))
+hint = "Each step needs the noise with the class and without it."
+exercises.check_number("my_images", my_images, steps * samples * predictions, hint)
 
 # %% [markdown]
 # **2.** Noise in images. `print(exercises.describe("add_noise"))` says what comes in and what is to go out.

@@ -393,7 +393,11 @@ for name, logits in zip(names, logits_of(of_clips, unseen)):
 # %%
 my_ratio = None
 
-exercises.check_number("my_ratio", my_ratio, 16, "(t·h·w)² over t·(h·w)² is t, the number of frame indices.")
+# %%
+t, h, w = 64 // 4, 128 // 16, 128 // 16
+joint_pairs, pairs_by_frame = (t * h * w) ** 2, t * (h * w) ** 2
+hint = "What cancels in (t·h·w)² over t·(h·w)²?"
+exercises.check_number("my_ratio", my_ratio, joint_pairs / pairs_by_frame, hint)
 
 # %% [markdown]
 # **2.** Cut videos into tubelets. `print(exercises.describe("tubelets"))` says what comes in and what is to go out.

@@ -483,6 +483,7 @@ for row in expected["kernels"]:
 # %%
 my_intensity = None
 
+# %%
 answer = attention_operations(1, 1, 4096, 64) / fused_bytes(1, 1, 4096, 64)
 hint = "4 T² d operations, and 4 arrays of T d numbers of 2 bytes."
 exercises.check_number("my_intensity", my_intensity, answer, hint)
