@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_844,
+    "notebooks": 6_887,
     "tests": 28_811,
     "tinyvit": 28_729,
     "tinyvit/*": 1_295,

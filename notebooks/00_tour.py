@@ -29,13 +29,14 @@ np.set_printoptions(precision=3, suppress=True)
 #
 # ![A Vision Transformer with the shapes of its arrays](figures/architecture.svg)
 #
-# 1 makes tokens of images (notebook 01), 2 lets them exchange what they hold (02 to 04), 3 reads the answer from one of
-# them, the class token, or from the mean of the patches (05). The shapes are of the result of each box.
+# Part 1 turns images into tokens (notebook 01), part 2 lets the tokens exchange information (02 to 04), and part 3
+# computes the answer from one of them, the class token, or from the mean of the patches' tokens (05). Each shape is
+# that of a box's result.
 #
 # ## A trained model reads digits
 #
-# `tinyvit train digits` makes such a model in less than a minute, and one comes with tinyvit by the name `digits`. It
-# reads handwritten digits of 8×8 pixels in 16 patches of 2×2, and it has never seen the ones below.
+# `tinyvit train digits` makes such a model in less than a minute, and one comes with tinyvit under the name `digits`.
+# It reads handwritten digits of 8×8 pixels in 16 patches of 2×2, and it has never seen the ones below.
 
 # %%
 model, unseen = tinyvit.load("digits", device="cpu"), tinyvit.data.load("digits").test
@@ -60,10 +61,10 @@ assert accuracy > 0.95
 # %% [markdown]
 # ## Where it looks
 #
-# In each of its three blocks, four *heads* decide for each token from which others it takes something. Here is what the
-# framed patch takes from each patch: one row per block, one column per head, bright where it takes much for that block.
-# Each of the 16 takes its own share in this way, and in the end the answer is read from the mean of all. (A 17th token,
-# the class token, stands for no patch. Many models read the answer from it; this one doesn't.)
+# In each of its three blocks, four *heads* decide how much attention each token pays to each of the others. Here is the
+# attention of the framed patch: one row per block, one column per head, one colour scale per block. All 16 patches
+# attend in this way, and the answer is computed from the mean of their tokens. (There is a 17th token, the class token,
+# which doesn't belong to any patch. Many models compute the answer from it; this one doesn't.)
 
 # %%
 seen = probe.trace(model, images[:64], classes=unseen.labels[:64])      # every value and gradient, by name
@@ -80,16 +81,17 @@ for block in range(3):
     corner = 2 * (framed % 4) - 0.5, 2 * (framed // 4) - 0.5
     axes[block, 0].add_patch(plt.Rectangle(corner, 2, 2, fill=False, edgecolor="tab:orange", linewidth=2))
     for head in range(4):
-        axes[block, 1 + head].imshow(maps[block, shown, head], cmap="inferno", vmin=0, vmax=maps[block, shown].max())
+        drawn = axes[block, 1 + head].imshow(maps[block, shown, head], "inferno", vmin=0, vmax=maps[block, shown].max())
         axes[block, 1 + head].set_title(f"block {block}, head {head}", fontsize=8)
+    figure.colorbar(drawn, ax=axes[block, 1:])
 for panel in axes.flat:
     panel.axis("off")
 plt.show()
 
 # %% [markdown]
-# And backwards: which patches speak for the digit that was written? That is a question about gradients, those of the
-# digit's own score with respect to the attention (notebook 08 derives it). Shown is how relevant each patch is for the
-# mean of all. That every token begins as itself, the identity matrix, says nothing of the image and is taken away:
+# And backwards: which patches speak for the digit that was written? The gradients of that digit's logit with respect to
+# the attention tell (notebook 08 derives how). The maps show how relevant each patch is for the mean of all patches.
+# The identity matrix, each token's share in itself, has nothing to do with the image and is subtracted:
 
 # %%
 relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients) - np.eye(N)
@@ -99,21 +101,23 @@ assert all(read[i] == unseen.labels[i] for i in chosen)
 figure, axes = plt.subplots(2, 6, figsize=(7, 2.5))
 for column, i in enumerate(chosen):
     axes[0, column].imshow(pixels[i, 0])
-    axes[1, column].imshow(probe.over_patches(relevance[i], seen.grid, "avg"), cmap="inferno", vmin=0)
+    heat = probe.over_patches(relevance[i], seen.grid, "avg")
+    drawn = axes[1, column].imshow(heat / heat.max(), cmap="inferno", vmin=0)
+figure.colorbar(drawn, ax=axes[1], label="of the largest")
 for panel in axes.flat:
     panel.axis("off")
 plt.show()
 
 # %% [markdown]
-# Bright patches lie on the strokes, which looks convincing. It would look so for almost any map that follows the ink,
-# and notebook 08 puts this kind to a test: wiping out the patches with the most ink hurts its model more than wiping
-# out the brightest ones of the map. Such pictures raise questions; they prove nothing.
+# Bright patches lie on the strokes, which looks convincing. But almost any map that follows the ink would. Notebook 08
+# puts such maps to a test: wiping out the patches with the most ink hurts its model more than wiping out the brightest
+# ones of the map. Such pictures raise questions; they prove nothing.
 #
 # ## Forwards and backwards, in a dozen lines
 #
 # Each operation is a pair of functions. The forward returns its result and a *cache*, which holds what the backward
-# will need. The backward takes the gradient of the result, and returns the gradients of what went in. A model is the
-# same on a larger scale:
+# will need. The backward takes the gradient of the result, and returns the gradients of the inputs. A model is the same
+# on a larger scale:
 
 # %%
 config = ViTConfig(img_size=8, patch_size=2, in_chans=1, embed_dim=24, depth=2, num_heads=3, num_classes=10)
@@ -132,8 +136,8 @@ print("attention of block 1   ", cache.blocks[1].attn.heads.probs.shape)
 assert abs(float(loss) - np.log(10)) < 1e-4 and dimages.shape == batch.shape
 
 # %% [markdown]
-# A new model's head is zero, so all its answers are alike. Nothing is hidden in an object here: the cache is a tree
-# of named tuples as deep as the model, and whatever was computed can be looked up in it.
+# A new model's head is zero, so it gives all classes the same logit. Nothing is hidden in an object here: the cache is
+# a tree of named tuples as deep as the model, in which you can look up every intermediate result.
 #
 # Follow the gradient a few times, and the loss goes down. `train_step` is the lines above and a step of the
 # optimizer:
@@ -215,9 +219,9 @@ else:
 # %% [markdown]
 # ### The symbols
 #
-# These letters have this meaning wherever they stand. Two have a second one that nobody does without: $\beta_1$ and
-# $\beta_2$ are Adam's constants, and $b$ as an index counts the images of a batch. Two passages keep letters of their
-# own, Kahan's sum (09) and the cubics (10). What a few lines alone need is explained there.
+# These letters have the same meaning in all notebooks. Two have a second one that is just as common: $\beta_1$ and
+# $\beta_2$ are Adam's constants, and $b$ as an index counts the images of a batch. Two passages use letters of their
+# own, Kahan's sum (09) and the cubics (10). Letters that only a few lines need are explained there.
 #
 # | symbol | in code | meaning |
 # | --- | --- | --- |
@@ -225,9 +229,9 @@ else:
 # | $H$, $d$ | `H`, `d` | heads, and the numbers that each has of a token, $d = D / H$ |
 # | $C$; $P$, $Q$ | `C`; `P, Q` | channels of an image; height and width of a patch |
 # | $z$; $l$ | `tokens`; `logits` | tokens; logits, one for each class |
-# | $\ell$ | `loss` | the loss, one number |
-# | $dx$ | `dx` | $\partial \ell / \partial x$, the gradient of the loss with respect to $x$, of the shape of $x$ |
-# | $W$, $b$ | `weight`, `bias` | the weight of a linear layer, (out, in): $y = x W^{\mathsf T} + b$ |
+# | $\mathcal L$ | `loss` | the loss, one number |
+# | $dx$ | `dx` | $\partial \mathcal L / \partial x$, the gradient of the loss with respect to $x$, shaped like $x$ |
+# | $W$, $b$ | `weight`, `bias` | the weight of a linear layer, (out, in): $y = x W^\top + b$ |
 # | $\mu$, $\sigma^2$ | `mean`, `var` | mean and variance of the numbers of a token |
 # | $r$ | `rstd` | $1 / \sqrt{\sigma^2 + \varepsilon}$ |
 # | $\hat x$ | `xhat` | a token after centring and scaling, $r\,(x - \mu)$ |

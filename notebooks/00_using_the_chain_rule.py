@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 00 · Using the chain rule
 #
-# Training needs one thing from mathematics: how does the loss change if one number of the model changes a little?
-# This notebook takes you from the chain rule that you know, of one variable, to the gradients of whole arrays, and
-# shows the NumPy that you need on the way.
+# Training needs the answer to one question: how does the loss change if one number of the model changes a little? This
+# notebook takes you from the chain rule that you know, of one variable, to the gradients of whole arrays, and shows the
+# NumPy that you need on the way.
 #
 # You need some Python, and you should know that $(u^2)' = 2u$ and that $f(g(x))' = f'(g(x))\,g'(x)$. If you have
 # written a backward pass before, go on to notebook 01.
@@ -23,7 +23,7 @@ np.set_printoptions(precision=3, suppress=True)
 # Here is the smallest model that there is: it multiplies its input by a weight and adds a bias. The *loss* says how
 # far the result is from what it should have been, the target 4:
 #
-# $$p = w\,x \qquad y = p + b \qquad e = y - 4 \qquad \ell = e^2$$
+# $$p = w\,x \qquad y = p + b \qquad e = y - 4 \qquad \mathcal L = e^2$$
 #
 # **Forward**, from the left to the right, with $x = 2$, $w = 3$, $b = -1$:
 
@@ -41,12 +41,12 @@ assert (p, y, e, loss) == (6, 5, 1, 1)
 # want to know how it changes with the step's *inputs*. The first is the **upstream gradient**. How the result changes
 # with an input is the **local gradient**: it needs only this one step. The chain rule multiplies them:
 #
-# $$\underbrace{\frac{d\ell}{d\,\text{input}}}_{\text{wanted}} =
-#   \underbrace{\frac{d\ell}{d\,\text{result}}}_{\text{upstream}} \cdot
+# $$\underbrace{\frac{d\mathcal L}{d\,\text{input}}}_{\text{wanted}} =
+#   \underbrace{\frac{d\mathcal L}{d\,\text{result}}}_{\text{upstream}} \cdot
 #   \underbrace{\frac{d\,\text{result}}{d\,\text{input}}}_{\text{local}}$$
 #
-# Everywhere in this course `dw` stands for $d\ell/dw$, the gradient of the loss with respect to `w`, and so on. It is
-# one number with the name `dw`, not a small difference.
+# Everywhere in this course `dw` stands for $d\mathcal L/dw$, the gradient of the loss with respect to `w`, and so on.
+# It is one number with the name `dw`, not a small difference.
 
 # %%
 dloss = 1.0                # the loss changes with itself at the rate 1
@@ -93,7 +93,7 @@ draw_graph(
         ((3, -0.2), (3, 1), f"b = {b:g}", f"db = {db:g}"),
         ((3, 1), (4.5, 1), f"y = {y:g}", f"dy = {dy:g}"),
         ((4.5, 1), (6, 1), f"e = {e:g}", f"de = {de:g}"),
-        ((6, 1), (7.5, 1), f"ℓ = {loss:g}", "dℓ = 1"),
+        ((6, 1), (7.5, 1), f"loss = {loss:g}", "dloss = 1"),
     ],
 )
 plt.show()
@@ -128,14 +128,14 @@ print(f"loss before {loss:g}, after one step {smaller:g}")
 assert smaller < loss
 
 # %% [markdown]
-# ## What is used twice gets a sum
+# ## A value that is used twice: add its gradients
 #
 # In the next graph $x$ goes into two steps:
 #
-# $$a = x^2 \qquad c = 3x \qquad \ell = a + c$$
+# $$a = x^2 \qquad c = 3x \qquad \mathcal L = a + c$$
 #
-# Move $x$ by a little $h$. Then $a$ moves by $2x\,h$ and $c$ by $3h$, and the loss by both together. So what comes
-# back on the two ways **adds up**:
+# Move $x$ by a little $h$. Then $a$ moves by $2x\,h$ and $c$ by $3h$, and the loss by both together. So the gradients
+# of the two paths **add up**:
 #
 # $$dx = \underbrace{da \cdot 2x}_{\text{through } a} + \underbrace{dc \cdot 3}_{\text{through } c}$$
 
@@ -143,7 +143,7 @@ assert smaller < loss
 x = 2.0
 a, c = x**2, 3 * x
 loss = a + c
-da, dc = 1.0, 1.0          # ℓ = a + c: both local gradients are 1
+da, dc = 1.0, 1.0          # loss = a + c: both local gradients are 1
 dx = da * 2 * x + dc * 3
 print(f"dx = {dx:g}: {da * 2 * x:g} through a, {dc * 3:g} through c")
 assert dx == 4 + 3 and abs(slope(lambda x: x**2 + 3 * x, x) - dx) < 1e-6
@@ -157,7 +157,7 @@ draw_graph(
         ((0, 0), (2, -0.8), f"{x:g}", f"{dc * 3:g}"),
         ((2, 0.8), (4, 0), f"a = {a:g}", f"da = {da:g}"),
         ((2, -0.8), (4, 0), f"c = {c:g}", f"dc = {dc:g}"),
-        ((4, 0), (5.5, 0), f"ℓ = {loss:g}", "dℓ = 1"),
+        ((4, 0), (5.5, 0), f"loss = {loss:g}", "dloss = 1"),
     ],
 )
 plt.show()
@@ -216,8 +216,8 @@ assert rows.shape == (6, 4) and (rows[3] == x[1, 0]).all()
 assert (rows.reshape(x.shape) == x).all()                # and back
 
 # %% [markdown]
-# **`.mT`** exchanges the last two axes: it transposes each matrix in a stack of matrices. (`.T` turns around *all*
-# axes. With two axes they are the same.) **`@`** multiplies matrices, and in a stack each with its partner:
+# **`.mT`** exchanges the last two axes: it transposes each matrix in a stack of matrices. (`.T` reverses *all* axes.
+# With two axes both do the same.) **`@`** multiplies matrices, and in a stack each with its partner:
 #
 # $$(A B)_{ij} = \sum_k A_{ik} B_{kj}$$
 
@@ -228,24 +228,24 @@ assert products.shape == (2, 3, 3)
 assert products[1, 0, 2] == sum(x[1, 0, d] * x[1, 2, d] for d in range(4))
 
 # %% [markdown]
-# **`einsum`** is the same in words: give each axis a letter; a letter that isn't behind the arrow is summed. It is
-# slower but says what it does, and is good for checking.
+# **`einsum`** writes such products with a letter for each axis; it sums over the letters that aren't after the arrow.
+# It is slower, but easy to read, and good for checking.
 
 # %%
 assert (np.einsum("bnd,bmd->bnm", x, x) == products).all()
 assert (np.einsum("bnd->d", x) == x.sum(axis=(0, 1))).all()
 
 # %% [markdown]
-# ## What is broadcast gets a sum, too
+# ## A value that is broadcast: sum its gradient
 #
-# A bias $b$ of shape (D,) is added to every token, $y_{bnd} = x_{bnd} + b_d$. Broadcasting writes it as `x + bias`,
-# and hides that each of the D numbers is used B·N times. What is used many times gets a sum: the one rule from above
-# again.
+# A bias $b$ of shape (D,) is added to every token, $y_{bnd} = x_{bnd} + b_d$. Broadcasting writes it as `x + bias`, and
+# hides that each of the D numbers is used B·N times. So its gradient is a sum over all the uses, by the same rule as
+# above.
 #
 # $$dx = dy \qquad d\text{bias}_d = \sum_{b,n} dy_{bnd}$$
 #
-# Check it without any formula. As loss take $\ell = \sum dy \cdot y$ with some fixed array $dy$: its gradient with
-# respect to $y$ is just $dy$. Then move one number of the bias:
+# You can check this without any formula. As the loss take $\mathcal L = \sum dy \cdot y$ with some fixed array $dy$:
+# its gradient with respect to $y$ is just $dy$. Then move one number of the bias:
 
 # %%
 generator = np.random.default_rng(0)
@@ -275,7 +275,7 @@ dx = np.broadcast_to(dy, x.shape)                        # every number of a row
 assert dx.shape == x.shape and (dx[1] == dy[1]).all()
 
 # %% [markdown]
-# ## From one number to many: Jᵀ dy
+# ## From one number to many: the Jacobian
 #
 # Let a step turn a vector $x$ into a vector $y$. Each $x_j$ may go into each $y_i$, so by the rule of the sum
 #
@@ -285,7 +285,7 @@ assert dx.shape == x.shape and (dx[1] == dy[1]).all()
 # together are a table, the **Jacobian** $J$, with one row for each result and one column for each input:
 # $J_{ij} = \partial y_i / \partial x_j$. The sum goes over its *rows*, so the table is transposed:
 #
-# $$dx = J^{\mathsf T} dy$$
+# $$dx = J^\top dy$$
 #
 # That is the chain rule for arrays, and the only formula in this notebook to learn by heart. With numbers: two
 # results of three inputs,
@@ -305,19 +305,20 @@ assert dx.tolist() == [10 * 3 + 1 * 1, 10 * 2, 1 * 2]
 
 # %% [markdown]
 # **Nobody builds J.** One attention layer of ViT-B/16 turns 197×768 numbers into as many, so its Jacobian would have
-# more than twenty thousand million entries. A backward computes the product $J^{\mathsf T} dy$ directly, and for most
-# steps that is short:
+# more than twenty billion entries. A backward computes the product $J^\top dy$ directly, and for most steps that is
+# short:
 #
-# | forward | Jacobian | backward, $J^{\mathsf T} dy$ |
+# | forward | Jacobian | backward, $J^\top dy$ |
 # | --- | --- | --- |
 # | `y = x + b` | ones on the diagonal | `dx = dy` |
 # | `y = x * w` | $w$ on the diagonal | `dx = dy * w` |
 # | `y = np.exp(x)` | $e^{x}$ on the diagonal | `dx = dy * y` |
 # | `y = W @ x` | $W$ itself | `dx = W.T @ dy` |
 # | `y = x.sum()` | one row of ones | `dx = dy` for each |
-# | `y = x[order]` | one 1 in each row | `dx[order] = dy` |
+# | `y = x[order]` | one 1 in each row | `np.add.at(dx, order, dy)`, from zeros |
 #
-# Let us see that for two of them, with a Jacobian that we build for once, by moving one input after the other:
+# (`np.add.at` adds up the gradients of an entry that `order` names more than once; `dx[order] = dy` would keep only the
+# last one.) Here is a check of three rows, with Jacobians that are built for once, by moving one input at a time:
 
 # %%
 def jacobian(f, x):
@@ -331,11 +332,14 @@ print(jacobian(np.exp, x))
 np.testing.assert_allclose(jacobian(np.exp, x), np.diag(np.exp(x)), atol=1e-6)
 np.testing.assert_allclose(jacobian(lambda x: W @ x, x), W, atol=1e-6)
 np.testing.assert_allclose(jacobian(lambda x: W @ x, x).T @ dy, W.T @ dy, atol=1e-6)
+order, dx = [2, 0, 2, 2], np.zeros(3)                     # entry 2 is used three times, entry 1 not at all
+np.add.at(dx, order, dy)
+np.testing.assert_allclose(jacobian(lambda x: x[order], x).T @ dy, dx, atol=1e-6)
 assert (197 * 768) ** 2 > 20_000_000_000
 
 # %% [markdown]
-# Two steps, one after the other, $y = f(x)$ and then $z = g(y)$: first $dy = J_g^{\mathsf T} dz$, then
-# $dx = J_f^{\mathsf T} dy$. So **a backward is the forward read from the bottom up**. That is the whole method, and it
+# Two steps, one after the other, $y = f(x)$ and then $z = g(y)$: first $dy = J_g^\top dz$, then
+# $dx = J_f^\top dy$. So **a backward is the forward read from the bottom up**. That is the whole method, and it
 # stays the same for a ViT with a hundred steps.
 #
 # ## A pair of functions
@@ -399,7 +403,7 @@ assert wrong.worst.name == "weight" and wrong.max_error > 0.1
 # Take a pencil. Put your numbers in place of `None`, run the cell, and then the one below it: it says whether they are
 # right.
 #
-# **1.** A graph: $p = w\,x$, $\ell = (p - 1)^2$, with $x = 3$ and $w = 2$. What are $dp$, $dw$ and $dx$?
+# **1.** A graph: $p = w\,x$, $\mathcal L = (p - 1)^2$, with $x = 3$ and $w = 2$. What are $dp$, $dw$ and $dx$?
 
 # %%
 answer_dp, answer_dw, answer_dx = None, None, None
@@ -413,16 +417,16 @@ exercises.check_number("answer_dw", answer_dw, dw, "Upstream times local: dp, ti
 exercises.check_number("answer_dx", answer_dx, dx, "Upstream times local: dp, times what x is multiplied by.", 1e-6)
 
 # %% [markdown]
-# **2.** What is used twice: $a = x^2$, $\ell = a \cdot x$, at $x = 2$. What is $da$, and what is $dx$, from both ways
-# together?
+# **2.** A value that is used twice: $a = x^2$, $\mathcal L = a \cdot x$, at $x = 2$. What is $da$, and what is $dx$,
+# through both paths together?
 
 # %%
 answer_da, answer_both = None, None
 
 # %%
 da, both = slope(lambda a: a * 2, 2**2), slope(lambda x: x**2 * x, 2)
-exercises.check_number("answer_da", answer_da, da, "ℓ = a · x: with respect to a, x is a constant factor.", 1e-6)
-exercises.check_number("answer_both", answer_both, both, "x goes into ℓ directly, with gradient a, and into a.", 1e-6)
+exercises.check_number("answer_da", answer_da, da, "loss = a · x: with respect to a, x is a constant factor.", 1e-6)
+exercises.check_number("answer_both", answer_both, both, "The loss depends on x directly, and through a.", 1e-6)
 
 # %% [markdown]
 # **3.** Axes: `x` has the shape (2, 5, 3). What are the shapes of `x.sum(axis=1)`, of `x.mean(axis=-1,
@@ -447,7 +451,7 @@ answer_reshape, answer_einsum = None, None
 # %%
 x = np.arange(12).reshape(2, 6)
 exercises.check_number("answer_reshape", answer_reshape, x.reshape(4, 3)[2], "Write 0 to 11 as one reads, three a row.")
-exercises.check_number("answer_einsum", answer_einsum, np.einsum("ij->i", x), "j isn't behind the arrow: it is summed.")
+exercises.check_number("answer_einsum", answer_einsum, np.einsum("ij->i", x), "j isn't after the arrow: sum over it.")
 
 # %% [markdown]
 # **5.** The Jacobian: $y_0 = 3x_0$, $y_1 = x_0\, x_1$, at $x = (2, 5)$, with $dy = (1, 2)$. What is $dx$, two numbers?

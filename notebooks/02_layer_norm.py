@@ -2,11 +2,11 @@
 # # 02 · Layer norm and its gradient
 #
 # Tokens come in all sizes: a bright patch makes a long vector, a dark one a short one, and every block adds to them.
-# Layer norm brings each token to the same mean and the same spread before a block reads it, so that what follows can
-# rely on the size of its inputs.
+# Layer norm brings each token to the same mean and the same spread before a block reads it, so that the layers after it
+# can rely on the size of their inputs.
 #
-# It is two lines of arithmetic, and its gradient is the one that is got wrong most often: each number of a token
-# decides about the mean and the spread, and so about all the others.
+# It is two lines of arithmetic, and its gradient is the one that people get wrong most often: each number of a token
+# changes the mean and the spread, and through them all the other numbers.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -32,8 +32,8 @@ tokens, _ = F.linear(patches, 0.05 * generator.standard_normal((96, 768)))
 assert tokens.shape == (1, 196, 96)
 
 # %% [markdown]
-# Below, the 196 tokens of a photograph, projected at random (notebook 01): a column is a token, the first 24 of its
-# 96 numbers one below the other. Patches of the sky stand out, for no other reason than that they are bright. After
+# Below are the 196 tokens of a photograph, projected at random (notebook 01): a column is a token, with the first 24 of
+# its 96 numbers one below the other. Patches of the sky stand out, for no other reason than that they are bright. After
 # the layer norm they no longer do.
 
 # %%
@@ -67,8 +67,8 @@ np.testing.assert_allclose(normalised[0].std(1), 1, atol=1e-4)
 # \end{aligned} \tag{layernorm}$$
 #
 # The mean and the spread are those of the one token. Nothing is averaged over the batch, so a token's result doesn't
-# depend on which others happen to be beside it. $\varepsilon$, a millionth, keeps a token of equal numbers from being
-# divided by zero.
+# depend on the other tokens. $\varepsilon = 10^{-6}$ prevents a division by zero where all numbers of a token are
+# equal.
 
 # %%
 print(inspect.getsource(F.layernorm))
@@ -89,7 +89,7 @@ assert y.tolist() == [[-1, -2, 13, 14]]
 # %% [markdown]
 # ## The gradient, no step left out
 #
-# Given is $dy_i = \partial \ell / \partial y_i$ for each number of each token; wanted are $d\gamma$, $d\beta$ and
+# Given is $dy_i = \partial \mathcal L / \partial y_i$ for each number of each token; wanted are $d\gamma$, $d\beta$ and
 # $dx$.
 #
 # **The parameters.** $\gamma_i$ and $\beta_i$ were used once by each token. With the tokens of all images counted by
@@ -98,9 +98,9 @@ assert y.tolist() == [[-1, -2, 13, 14]]
 #
 # $$d\gamma_i = \sum_n dy_{ni}\,\hat x_{ni} \qquad d\beta_i = \sum_n dy_{ni}$$
 #
-# **The way to $\hat x$.** For one token, and for the rest of this section:
+# **Back to $\hat x$.** For one token, and for the rest of this section:
 #
-# $$g_i := \frac{\partial \ell}{\partial \hat x_i} = dy_i\, \gamma_i$$
+# $$g_i := \frac{\partial \mathcal L}{\partial \hat x_i} = dy_i\, \gamma_i$$
 #
 # **The input.** Three things depend on $x_j$: the number itself, the mean, and the spread. Let $c_i = x_i - \mu$ be
 # the centred number and $r = (\sigma^2 + \varepsilon)^{-1/2}$, so that $\hat x_i = c_i\, r$. By the product rule
@@ -134,8 +134,8 @@ assert y.tolist() == [[-1, -2, 13, 14]]
 # $$\frac{\partial \hat x_i}{\partial x_j} = r\Big(\delta_{ij} - \frac1D\Big) - c_i\,\frac{r^2 \hat x_j}{D}
 # = r\Big(\delta_{ij} - \frac1D - \frac{\hat x_i\, \hat x_j}{D}\Big)$$
 #
-# Let us stop and look whether that is true. Here is the matrix for a token of five numbers, by this formula and by a
-# complex step (notebook 09), which knows nothing of it:
+# A check before going on: here is the matrix for a token of five numbers, by this formula and by the complex step
+# (notebook 09), which doesn't use the formula:
 
 # %%
 def normal(x, eps=1e-6):
@@ -186,11 +186,11 @@ assert dweight.tolist() == [-1, 0, 0, 0] and dbias.tolist() == [1, 0, 0, 0]
 # %% [markdown]
 # ### What the two means are for
 #
-# A layer norm doesn't notice when the same number is added to a whole token, nor (but for $\varepsilon$) when the
-# token is multiplied by a positive number. What changes nothing must have no gradient. So $dx$ has to be orthogonal
-# to the direction $(1, \dots, 1)$, and to the centred token itself. $\operatorname{mean}(g)$ takes out the first,
-# $\hat x \operatorname{mean}(g \hat x)$ the second: the backward of a layer norm is a projection. With
-# $\varepsilon = 0$:
+# The result of a layer norm doesn't change if the same number is added to a whole token, nor (except for $\varepsilon$)
+# if the token is multiplied by a positive number. In a direction in which nothing changes, the gradient is zero. So
+# $dx$ has to be orthogonal to the direction $(1, \dots, 1)$, and to the centred token itself. Subtracting
+# $\operatorname{mean}(g)$ removes the first component, subtracting $\hat x \operatorname{mean}(g \hat x)$ the second:
+# the backward of a layer norm is a projection, times $r$. With $\varepsilon = 0$:
 
 # %%
 x, dy = generator.standard_normal((2, 7, 96))
@@ -203,8 +203,31 @@ np.testing.assert_allclose(dx.sum(-1), 0, atol=1e-12)
 np.testing.assert_allclose((dx * centred).sum(-1), 0, atol=1e-12)
 
 # %% [markdown]
-# The other way about, a gradient along one of those directions comes out as nothing. That is why a test with `dy = 1`
-# proves nothing of a layer norm: the right answer is zero, and so is that of many a wrong formula.
+# In a picture, for a token of three numbers. Without their means $\hat x$ and $g$ lie in the plane at right angles to
+# $(1, 1, 1)$, and there all possible $\hat x$ form a circle. A step outwards from the circle is a longer centred token,
+# and changes nothing. So the backward keeps only the part of $g$ along the circle:
+
+# %%
+plane = np.array([[1, -1, 0], [1, 1, -2]]) / np.sqrt([[2], [6]])       # two unit vectors at right angles to (1, 1, 1)
+token, g = np.array([2.0, 0.2, 0.5]), np.array([1.4, 0.9, -1.4])
+_, token_cache = F.layernorm(token, np.ones(3), np.zeros(3), 0.0)
+xhat, projected = token_cache.xhat, F.layernorm_backward(g, token_cache)[0] * token.std()
+figure, axes = plt.subplots(figsize=(3.6, 3.6))
+axes.add_patch(plt.Circle((0, 0), np.sqrt(3), fill=False, color="silver"))
+for name, start, arrow, side, colour in (
+    (r"$\hat x$", np.zeros(3), xhat, "left", "black"), ("$dx / r$", xhat, projected, "right", "tab:red"),
+    ("$g - mean(g)$", xhat, g - g.mean(), "left", "tab:blue"),
+    (r"$-\hat x\; mean(g\, \hat x)$", xhat + g - g.mean(), projected - g + g.mean(), "center", "grey"),
+):  # fmt: skip
+    axes.annotate("", plane @ (start + arrow), plane @ start, arrowprops={"arrowstyle": "->", "color": colour})
+    axes.text(*plane @ (start + 0.6 * arrow), f" {name} ", color=colour, ha=side, va="bottom")
+axes.set(xlim=(-2, 3.6), ylim=(-2, 3.6), aspect="equal", xticks=(), yticks=())
+plt.show()
+np.testing.assert_allclose(projected, g - g.mean() - xhat * (g * xhat).mean(), atol=1e-12)
+
+# %% [markdown]
+# Conversely, an upstream gradient along one of those directions gives a gradient of zero. That is why a test with `dy =
+# 1` proves nothing about a layer norm: the right answer is zero, and many wrong formulas give zero as well.
 
 # %%
 dx, _, _ = F.layernorm_backward(np.ones_like(x), cache)
@@ -220,7 +243,7 @@ print(report)
 assert report.max_error < 1e-10
 
 # %% [markdown]
-# And this is what leaving out a mean costs. Both are usual mistakes:
+# And this is how wrong the gradient is without one or both of the means. Both are common mistakes:
 
 # %%
 def without_means(dy, cache):
@@ -242,8 +265,8 @@ for mistaken in (without_means, without_the_variance):
 # %% [markdown]
 # ## What it does to a real image
 #
-# Take the photograph in half its contrast, and in a tenth. To the projection these are other tokens. After a layer
-# norm they are nearly the same ones again: what is left of the difference is $\varepsilon$.
+# Reduce the contrast of the photograph to a half, and to a tenth. The tokens after the projection differ a lot. After a
+# layer norm they are nearly equal again; only $\varepsilon$ makes a difference.
 
 # %%
 def tokens_of(pixels):
@@ -272,10 +295,10 @@ assert far(before[0], before[2]) > 0.89 and far(after[0], after[2]) < 1e-3
 # %% [markdown]
 # ## In float32: why two passes
 #
-# On paper $\sigma^2 = \operatorname{mean}(x^2) - \mu^2$ as well, which needs one pass over the numbers in place of
-# two. In float32 it is a trap. Both terms are about $\mu^2$, each is rounded to 24 bits, and where the mean is more
-# than $2^{12}$, some four thousand, times the spread, the difference lies *below* those bits. Centring first
-# subtracts numbers that are close together, which is exact.
+# Mathematically, $\sigma^2 = \operatorname{mean}(x^2) - \mu^2$ as well, which needs one pass over the numbers instead
+# of two. In float32 it is a trap. Both terms are about $\mu^2$, each is rounded to 24 bits, and where the mean is more
+# than $2^{12}$, some four thousand, times the spread, the difference lies *below* those bits. Centring first subtracts
+# numbers that are close together, which is exact.
 
 # %%
 def spread_in_one_pass(x):
@@ -309,8 +332,8 @@ assert errors["centred first"][means < 1000].max() < 1e-4
 # %% [markdown]
 # ## Exercises
 #
-# `exercises.check` tries your function and answers like a teacher; `print(exercises.describe("layernorm"))` says what
-# comes in and what is to go out.
+# `exercises.check` tries your function and answers like a teacher; `print(exercises.describe("layernorm"))` describes
+# its arguments and results.
 #
 # **1.** Write the forward. Try also what happens if you take `x.var(-1, ddof=1)`.
 
@@ -337,9 +360,9 @@ def my_layernorm_backward(dy, x, weight, eps):
 exercises.check("layernorm_backward", my_layernorm_backward)
 
 # %% [markdown]
-# **3.** Newer transformers leave the mean alone: $y_i = \gamma_i\, x_i / \sqrt{\operatorname{mean}(x^2) +
+# **3.** Newer transformers don't subtract the mean: $y_i = \gamma_i\, x_i / \sqrt{\operatorname{mean}(x^2) +
 # \varepsilon}$ (Zhang & Sennrich 2019, "Root mean square layer normalization"). Write it, and derive its gradient as
-# above. One of the two means is left; which?
+# above. Only one of the two means remains; which?
 
 
 # %%

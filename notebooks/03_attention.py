@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 03 · Softmax and scaled dot-product attention, and their gradients
 #
-# Attention lets every token ask all the others a question (its *query*), compares it with what each of them offers
-# (its *key*), and takes from each (its *value*) in proportion to how well the two go together. The softmax makes the
-# proportions: positive, adding up to one, and smooth, so that a gradient gets through.
+# In attention every token asks all the others a question (its *query*), compares it with what each of them offers (its
+# *key*), and takes a share of what each of them holds (its *value*), the larger the better query and key match. The
+# softmax computes the shares: they are positive, add up to one, and are differentiable.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -88,19 +88,19 @@ print("without the subtraction", naive, "with it", F.softmax(large)[0].round(4))
 #
 # ### Its product with a gradient
 #
-# The loss $\ell$ depends on the scores through all the probabilities. With $dy_i = \partial \ell / \partial p_i$, the
-# chain rule sums over every way from $x_j$ to the loss:
+# The loss $\mathcal L$ depends on the scores through all the probabilities. With
+# $dy_i = \partial \mathcal L / \partial p_i$, the chain rule sums over every way from $x_j$ to the loss:
 #
 # $$\begin{aligned}
-# dx_j &= \frac{\partial \ell}{\partial x_j} \\
+# dx_j &= \frac{\partial \mathcal L}{\partial x_j} \\
 # &= \sum_{i} dy_i \, \frac{\partial p_i}{\partial x_j} \\
 # &= \sum_{i} dy_i \, p_i \, (\delta_{ij} - p_j) \\
 # &= dy_j \, p_j - p_j \sum_i dy_i \, p_i \\
 # &= p_j \Big( dy_j - \sum_i dy_i \, p_i \Big)
 # \end{aligned} \tag{softmax\_backward}$$
 #
-# The $N \times N$ numbers of $J$ are never written down: one sum per row is enough. It is the mean of $dy$ under $p$,
-# and the gradient says: raise the score of what is better than this mean.
+# The $N \times N$ numbers of $J$ are never written down: one sum per row is enough. It is the mean of $dy$, weighted by
+# $p$; the gradient of a score is positive where its $dy$ is above this mean, and negative where it is below.
 
 # %%
 print(inspect.getsource(F.softmax_backward))
@@ -123,8 +123,8 @@ assert np.allclose(dx.sum(-1), 0, atol=1e-15)  # adding u to all scores changes 
 # $$dx = \left( \tfrac16 (1 - \tfrac16), \; \tfrac13 (0 - \tfrac16), \; \tfrac12 (0 - \tfrac16) \right)
 #   = \left( \tfrac{5}{36}, -\tfrac{2}{36}, -\tfrac{3}{36} \right).$$
 #
-# A usual mistake is to take the Jacobian as diagonal, $dx_j = dy_j \, p_j (1 - p_j)$. It gives $(\tfrac{5}{36}, 0,
-# 0)$: right at the first entry, and the other scores never learn that they took part.
+# A common mistake is to take the Jacobian as diagonal, $dx_j = dy_j \, p_j (1 - p_j)$. It gives $(\tfrac{5}{36}, 0,
+# 0)$: right in the first entry, but the other scores get no gradient.
 
 # %%
 p3, cache3 = F.softmax(np.array([0, log(2), log(3)]))
@@ -140,8 +140,8 @@ assert wrong_by > 0.2
 # %% [markdown]
 # ### The check
 #
-# `gradcheck` compares every entry with the complex step (notebook 09 explains it). It finds the right one right and
-# says of the diagonal one where it is wrong.
+# `gradcheck` compares every entry with the complex step (notebook 09 explains it). It finds no error in the right
+# backward, and reports where the diagonal one is wrong.
 
 # %%
 report = gradcheck.check(F.softmax, F.softmax_backward, (x,))
@@ -206,9 +206,8 @@ matrix(ax, 22.9, 3, 1.5, "$O$", "tab:red")
 plt.show()
 
 # %% [markdown]
-# Two things can be read off. Without positions, the order of the keys means nothing: a sum over $j$ doesn't ask in
-# which order its terms come. And each output is a weighted mean of the values, so it never leaves the range that they
-# span.
+# Two things follow. Without positions, the order of the keys makes no difference: a sum doesn't depend on the order of
+# its terms. And each output is a weighted mean of the values, so it stays within their range.
 
 # %%
 print(inspect.getsource(F.attention))
@@ -236,10 +235,10 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 # %% [markdown]
 # ### The gradients, index by index
 #
-# Given $do_{ia} = \partial \ell / \partial o_{ia}$, the forward is read from the bottom up.
+# Given $do_{ia} = \partial \mathcal L / \partial o_{ia}$, go through the forward from its last line to its first.
 #
-# **1. Through $o_{ia} = \sum_j p_{ij} v_{ja}$.** The value $v_{ja}$ stands in $o_{ia}$ for every query $i$, with the
-# factor $p_{ij}$; the probability $p_{ij}$ stands in $o_{ia}$ for every $a$, with the factor $v_{ja}$:
+# **1. Through $o_{ia} = \sum_j p_{ij} v_{ja}$.** The value $v_{ja}$ occurs in $o_{ia}$ for every query $i$, with the
+# factor $p_{ij}$; the probability $p_{ij}$ occurs in $o_{ia}$ for every $a$, with the factor $v_{ja}$:
 #
 # $$\begin{aligned}
 # dv_{ja} &= \sum_i p_{ij} \, do_{ia} \;\Rightarrow\; dV = P^\top \, dO, \\
@@ -250,9 +249,9 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 #
 # $$ds_{ij} = p_{ij} \Big( dp_{ij} - \sum_m dp_{im} \, p_{im} \Big).$$
 #
-# **3. Through $s_{ij} = \alpha \sum_a q_{ia} k_{ja} + b_{ij}$.** For another query's row there is no dependence:
-# $\partial s_{lj} / \partial q_{ia} = \delta_{li} \, \alpha \, k_{ja}$, and likewise
-# $\partial s_{il} / \partial k_{ja} = \delta_{lj} \, \alpha \, q_{ia}$. So
+# **3. Through $s_{ij} = \alpha \sum_a q_{ia} k_{ja} + b_{ij}$.** A row of scores depends on its own query alone, and a
+# column on its own key: $\partial s_{lj} / \partial q_{ia} = \delta_{li} \, \alpha \, k_{ja}$, and likewise $\partial
+# s_{il} / \partial k_{ja} = \delta_{lj} \, \alpha \, q_{ia}$. So
 #
 # $$dq_{ia} = \sum_{l, j} ds_{lj} \, \delta_{li} \, \alpha \, k_{ja} = \alpha \sum_j ds_{ij} \, k_{ja}
 #   \;\Rightarrow\; dQ = \alpha \; dS \, K,$$
@@ -262,7 +261,8 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 #
 # $$db_{ij} = ds_{ij},$$
 #
-# summed over whatever the bias was repeated along: one bias for all samples gets $\sum_b ds_{bhij}$. Together:
+# summed over the axes along which the bias was broadcast: the gradient of one bias for all samples is the sum over the
+# samples. Together:
 #
 # $$\begin{aligned}
 # dV &= P^\top dO \\
@@ -276,7 +276,7 @@ assert (heads <= v.max(2, keepdims=True)).all() and (heads >= v.min(2, keepdims=
 #
 # where $\odot$ multiplies entry by entry.
 #
-# The scale stands in both $dQ$ and $dK$. A backward that forgets it in one of them still trains, worse.
+# The scale occurs in both $dQ$ and $dK$. A model whose backward forgets it in one of them still trains, but worse.
 
 # %%
 print(inspect.getsource(F.attention_backward))
@@ -295,7 +295,7 @@ assert np.allclose(dk, alpha * np.einsum("bhij,bhia->bhja", ds, q), atol=1e-14)
 assert np.allclose(dbias, ds.sum(0), atol=1e-14)
 
 # %% [markdown]
-# Two identities are worth having.
+# Two identities are worth knowing.
 #
 # *The row's sum without the probabilities.* $\sum_m dp_{im} p_{im} = \sum_m \sum_a do_{ia} v_{ma} p_{im} = \sum_a
 # do_{ia} \sum_m p_{im} v_{ma} = \sum_a do_{ia} \, o_{ia}$. It needs only the output, which is how attention for long
@@ -303,8 +303,8 @@ assert np.allclose(dbias, ds.sum(0), atol=1e-14)
 # algorithm 4).
 #
 # *Keys may shift together.* If the same vector $u$ is added to all keys, all scores of query $i$ grow by the same
-# $\alpha \sum_a q_{ia} u_a$, which the softmax takes back. So the gradient with respect to $u$, which is
-# $\sum_j dk_{ja} = \alpha \sum_i q_{ia} \sum_j ds_{ij}$, is zero: a bias of the keys is never learned.
+# $\alpha \sum_a q_{ia} u_a$, which the softmax cancels. So the gradient with respect to $u$, which is $\sum_j dk_{ja} =
+# \alpha \sum_i q_{ia} \sum_j ds_{ij}$, is zero: a bias of the keys is never learned.
 
 # %%
 assert np.allclose((dp * P).sum(-1), (dheads * heads).sum(-1), atol=1e-14)
@@ -331,9 +331,9 @@ assert np.allclose(dk.sum(2), 0, atol=1e-14)
 # | $ds_{ij}$, that times $p_{ij}$ | $(-\tfrac34, \tfrac34)$ | $(-2, 2)$ |
 # | $dq_i = \sum_j ds_{ij} k_j$ | $\tfrac34 \ln 3$ | $2 \ln 3$ |
 #
-# The keys and values gather from both queries: $dk_j = \sum_i ds_{ij} q_i = (-\tfrac34, \tfrac34)$, as the second
-# query is zero, and $dv_j = \sum_i p_{ij} do_i = (\tfrac14 + 1, \tfrac34 + 1) = (\tfrac54, \tfrac74)$. The keys'
-# gradient adds up to zero, as it has to.
+# The gradients of keys and values are sums over both queries: $dk_j = \sum_i ds_{ij} q_i = (-\tfrac34, \tfrac34)$, as
+# the second query is zero, and $dv_j = \sum_i p_{ij} do_i = (\tfrac14 + 1, \tfrac34 + 1) = (\tfrac54, \tfrac74)$. The
+# keys' gradient adds up to zero, as it has to.
 
 # %%
 column = (1, 1, 2, 1)
@@ -357,10 +357,10 @@ assert report.max_error < 1e-13
 # %% [markdown]
 # ## Why divide by √d
 #
-# Let the numbers of a query and of a key be independent, with mean 0 and variance 1, as they are about after a layer
-# norm and a fresh projection. Their product $q_a k_a$ has mean $\mathrm{E}[q_a] \mathrm{E}[k_a] = 0$ and variance
-# $\mathrm{E}[q_a^2 k_a^2] = \mathrm{E}[q_a^2] \, \mathrm{E}[k_a^2] = 1$. The $d$ products of a score are independent
-# of one another, so their variances add up:
+# Let the numbers of a query and of a key be independent, with mean 0 and variance 1, as they roughly are after a layer
+# norm and a newly initialised projection. Their product $q_a k_a$ has mean $\mathrm{E}[q_a] \mathrm{E}[k_a] = 0$ and
+# variance $\mathrm{E}[q_a^2 k_a^2] = \mathrm{E}[q_a^2] \, \mathrm{E}[k_a^2] = 1$. The $d$ products of a score are
+# independent of one another, so their variances add up:
 #
 # $$\operatorname{Var}\Big[\sum_{a=1}^d q_a k_a\Big] = \sum_{a=1}^d \operatorname{Var}[q_a k_a] = d.$$
 #
@@ -406,10 +406,9 @@ axes[1].set_ylim(0, 1)
 plt.show()
 
 # %% [markdown]
-# Not scaled, a head 1,024 wide gives almost everything to one key. What that does to the gradient is the odd one out
-# at first: it grows while attention narrows from 64 keys to a handful, as $p_i (1 - p_i)$ is largest at one half, and
-# then it falls off. Scaled, all three are the same at every width. A learning rate that suits one width then suits
-# another one.
+# Not scaled, a head 1,024 wide gives almost all of its attention to one key. The gradient grows at first, while
+# attention narrows from 64 keys to a handful, as $p_i (1 - p_i)$ is largest at one half; then it falls. Scaled, all
+# three are the same at every width. A learning rate that suits one width then suits another one.
 
 # %%
 print(f"largest probability at d = 1024: {plain[-1, 1]:.3f} not scaled, {scaled[-1, 1]:.3f} scaled")
@@ -421,10 +420,10 @@ assert peak > 0 and plain[-1, 2] < 0.6 * plain[peak, 2]
 # %% [markdown]
 # ## On a real image
 #
-# You can watch attention without any trained weights. Cut a photograph into 28 rows of 28 patches, and let query
-# and key of a patch be the same: its mean colour, less the mean of all, and as unit vector. Its value is the patch
-# itself. Then a patch looks at those that have its colour, and becomes a mean of them. How sharply it chooses is the
-# scale's doing:
+# You can watch attention without any trained weights. Cut a photograph into 28 rows of 28 patches, and use as both
+# query and key of a patch its mean colour, minus the mean of all patches, as a unit vector. Its value is the patch
+# itself. Then each patch attends to the patches of its own colour, and its output is a mean of them. The larger the
+# scale, the fewer patches it chooses:
 
 # %%
 photo = load_sample_image("flower.jpg")[:420, 100:520].astype("float64") / 255
@@ -468,9 +467,9 @@ assert all((looks[n].argmax(-1) == np.arange(784)).mean() > 0.99 for n in (1, 2)
 
 # %% [markdown]
 # And backwards: let the loss be the mean red of this one query's output, at the scale 10. Which of its scores would
-# have to grow for more red? By the formula those of patches that are redder than what it sees on average, each in
-# proportion to how much it takes from there already. And which pixels? Each by the attention that its patch gets, and
-# the red ones alone.
+# have to grow for more red? By the formula, those of patches that are redder than its mean over all patches, each in
+# proportion to the attention that the patch already gets. And which pixel values? Only the red ones, each in proportion
+# to the attention on its patch.
 
 # %%
 _, photo_cache = F.attention(unit, unit, value, scale=10.0)
@@ -485,7 +484,7 @@ np.testing.assert_allclose(dunit_as_key[0, 0], 10 * np.outer(dscore, unit[0, 0, 
 np.testing.assert_allclose(dvalue[0, 0, :, :225], np.repeat(look[:, None] / 225, 225, axis=1), atol=1e-15)
 assert (dvalue[0, 0, :, 225:] == 0).all()
 
-figure, axes = plt.subplots(1, 3, figsize=(6.6, 2.3), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(8.4, 2.3), layout="constrained")
 limit = np.abs(dscore).max()
 diverging = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
 pictures = (
@@ -494,7 +493,7 @@ pictures = (
     ("$dv$, its red part", dvalue[0, 0, :, 0], {"cmap": "magma", "vmin": 0}),
 )
 for panel, (title, numbers, colour_map) in zip(axes, pictures, strict=True):
-    panel.imshow(numbers.reshape(28, 28), **colour_map)
+    figure.colorbar(panel.imshow(numbers.reshape(28, 28), **colour_map), ax=panel, shrink=0.8)
     panel.set_title(title, fontsize=10)
     panel.axis("off")
 plt.show()
@@ -502,8 +501,8 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# **1.** Write the gradient of the softmax yourself, from the scores on. The comment says what comes in;
-# `exercises.check` says whether it is right, and if not, which entry is wrong and what it looks like.
+# **1.** Write the gradient of the softmax yourself, from the scores on. The comment describes the arguments;
+# `exercises.check` says whether your function is right, and if not, which entry is wrong and what it looks like.
 
 
 # %%
@@ -573,7 +572,7 @@ def my_multi_head_attention(x, qkv_weight, qkv_bias, proj_weight, proj_bias, num
 exercises.check("multi_head_attention", my_multi_head_attention)
 
 # %% [markdown]
-# **5.** The softmax itself. It is to stand scores of 1000, too.
+# **5.** The softmax itself. It has to work for scores of 1000, too.
 
 
 # %%

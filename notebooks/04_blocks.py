@@ -2,12 +2,12 @@
 # # 04 · Many heads, GELU, the MLP and the residual block
 #
 # One attention gives each token one weighted mean of the others. Several in parallel, the *heads*, give it several,
-# each with its own weights. Then each token thinks about what it has gathered, alone, in an MLP. Both are *added* to
-# what the token was: that is the block. A ViT is a stack of blocks.
+# each with its own weights. Then an MLP processes each token by itself. Both results are *added* to the token: that is
+# the block. A ViT is a stack of blocks.
 #
 # ![A Vision Transformer with the shapes of its arrays](figures/architecture-04.svg)
 #
-# One whole block, with the norms of notebook 02 and the attention of 03.
+# The frame is the subject of this notebook: one block, with the norms of notebook 02 and the attention of 03.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -33,9 +33,9 @@ np.set_printoptions(precision=4, suppress=True)
 rng = np.random.default_rng(0)
 
 # %% [markdown]
-# On a real image, before any formula: a model that has learned the digits (`checkpoint/`, 4×4 patches) looks at one.
-# The pictures show what its class token takes from each patch in the last block. Each of the four heads looks
-# elsewhere.
+# Before any formula, a real image: a model that has learned the digits (`checkpoint/`, a 4×4 grid of patches) reads one
+# of them. The maps show the attention that its class token pays to each patch in the last block. Each of the four heads
+# attends to different patches.
 
 # %%
 trained = load_trained("checkpoint", device="cpu")
@@ -48,10 +48,11 @@ figure, axes = plt.subplots(1, 5, figsize=(7.6, 1.8))
 axes[0].imshow(digits.images[0, 0], cmap="gray")
 axes[0].set_title(f"a {digits.labels[0]}", fontsize=9)
 for head, panel in enumerate(axes[1:]):
-    panel.imshow(looks[head, 1:].reshape(4, 4), cmap="magma", vmin=0, vmax=looks[:, 1:].max())
+    drawn = panel.imshow(looks[head, 1:].reshape(4, 4), cmap="magma", vmin=0, vmax=looks[:, 1:].max())
     panel.set_title(f"head {head}", fontsize=9)
 for panel in axes:
     panel.axis("off")
+figure.colorbar(drawn, ax=axes, shrink=0.7, label="attention")
 plt.show()
 
 np.testing.assert_allclose(looks.sum(1), 1, rtol=1e-5)
@@ -71,8 +72,8 @@ assert min(apart) > 0.1
 #
 # $$w_{bnm} = \sum_{j} x_{bnj} \, W_{mj} + b_m \qquad m = 0 \dots 3D - 1 \tag{linear}$$
 #
-# **Split.** Of the row number $m$, the part $i$ says whether it is a query (0), a key (1) or a value (2), then comes
-# the head $h$, and then the place $a$ in the head: $m = (i H + h)\, d + a$. Calling the three $q$, $k$ and $v$,
+# **Split.** The index $m$ consists of three: $i$ says whether it is a query (0), a key (1) or a value (2), $h$ is the
+# head, and $a$ the place in the head: $m = (i H + h)\, d + a$. Calling the three $q$, $k$ and $v$,
 #
 # $$\begin{aligned}
 # q_{bhna} &= w_{b,\,n,\,h d + a} \\
@@ -91,16 +92,15 @@ assert min(apart) > 0.1
 #
 # $$\begin{aligned}
 # &u_{b,\,n,\,hd + a} = o_{bhna} \\
-# &y_{bni} = b'_i + \sum_{s} u_{bns} \, W'_{is} \\
+# &y_{bni} = b'_i + \sum_{m} u_{bnm} \, W'_{im} \\
 # &\quad = b'_i + \sum_{h,a} o_{bhna} \, W'_{i,\,hd + a}
 # \end{aligned} \tag{Attention.forward}$$
 #
-# The last form says what merging is: each head has its own slice of $W'$, and what they say is added up.
+# The last form shows what merging does: each head has its own slice of $W'$, and the heads' results are added up.
 #
-# The layer is composed of functions that are known already, and has none of its own: `linear`, `attention`, and
-# `linear` again. In NumPy, to split is to see the axis of $3D$ as three axes (reshape) and to bring them into another
-# order (transpose). Here is the composition, and what it is composed of; `Linear` holds a weight and a bias, and hands
-# them to the function.
+# The layer is made of functions that you know already: `linear`, `attention`, and `linear` again. In NumPy, to split is
+# to reshape the axis of $3D$ to three axes and to transpose them. Here is the layer, and the functions that it calls;
+# `Linear` holds a weight and a bias, and passes them to the function.
 
 # %%
 print(inspect.getsource(Attention.forward))
@@ -119,7 +119,7 @@ assert heads.tolist() == [[[1, 2], [5, 6]], [[3, 4], [7, 8]]]
 assert heads.transpose(1, 0, 2).reshape(2, 4).tolist() == tokens.tolist()              # and merged again
 
 # %% [markdown]
-# The usual mistake is to reshape straight to $(H, N, d)$. The shape is right, and nothing complains; but head 0 then
+# A common mistake is to reshape straight to $(H, N, d)$. The shape is right, and there is no error; but head 0 then
 # holds the first token cut in two, and nothing of the second:
 
 # %%
@@ -160,12 +160,12 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 # $dW'_{im} = \sum_{b,n} dy_{bni} \, u_{bnm}$ and $db'_i = \sum_{b,n} dy_{bni}$.
 #
 # **Merge.** $u_{b,n,m}$ is one number of one head, $\partial u_{b,\,n,\,m} / \partial o_{b'hn'a} = \delta_{bb'}
-# \delta_{nn'} \, \delta_{m,\,hd + a}$. Of the sum over $b, n, m$ one term is left:
+# \delta_{nn'} \, \delta_{m,\,hd + a}$. So the sum over $b, n, m$ has a single term:
 #
 # $$do_{bhna} = \sum_{b', n', m} du_{b'n'm} \, \delta_{bb'} \delta_{nn'} \, \delta_{m,\,hd + a} = du_{b,\,n,\,hd + a}$$
 #
-# The gradient goes where the number came from: the backward of a merge is the split, that of a split is the merge.
-# Reshapes and transposes only move numbers, so their gradients move them back.
+# The gradient goes back to where the number came from: the backward of a merge is the split, and that of a split is the
+# merge. Reshapes and transposes only move numbers, so their backwards move the gradients back.
 #
 # **Attend**, each head by itself, by notebook 03. With $dp_{bhij} = \sum_a do_{bhia} \, v_{bhja}$ and, through the
 # softmax, $ds_{bhij} = p_{bhij} \big( dp_{bhij} - \sum_m dp_{bhim} \, p_{bhim} \big)$:
@@ -186,23 +186,24 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 # dw_{b,\,n,\,(2H + h)d + a} &= dv_{bhna}
 # \end{aligned}$$
 #
-# **The first linear layer.** $x$ was read by queries, keys and values of all heads, and collects from all of them:
+# **The first linear layer.** $x$ goes into the queries, keys and values of all heads, so its gradient is a sum over all
+# of them:
 #
 # $$\begin{aligned}
-# &dx_{bnj} = \sum_{r} dw_{bnr} \, W_{rj} \\
+# &dx_{bnj} = \sum_{m} dw_{bnm} \, W_{mj} \\
 # &= \sum_{h,a} dq_{bhna} \, W_{hd + a,\, j} \\
 # &+ \sum_{h,a} dk_{bhna} \, W_{(H + h)d + a,\, j} \\
 # &+ \sum_{h,a} dv_{bhna} \, W_{(2H + h)d + a,\, j}
 # \end{aligned} \tag{Attention.backward}$$
 #
 # $$\begin{aligned}
-# dW_{rj} &= \sum_{b,n} dw_{bnr} \, x_{bnj} \\
-# db_r &= \sum_{b,n} dw_{bnr}
+# dW_{mj} &= \sum_{b,n} dw_{bnm} \, x_{bnj} \\
+# db_m &= \sum_{b,n} dw_{bnm}
 # \end{aligned} \tag{linear\_backward}$$
 #
-# In code the forward, read from the bottom up (`rope` turns queries and keys by their positions where that is asked
-# for; dropout and tiles are other ways to the same attention). `into` are the arrays that the gradients of weight and
-# bias are added to:
+# In code it is the forward in reverse order (`rope` rotates queries and keys by their positions, if the model has
+# rotary positions; dropout and tiles are variants of the same attention). `into` holds the arrays to which the
+# gradients of weight and bias are added:
 
 # %%
 print(inspect.getsource(Attention.backward))
@@ -243,10 +244,10 @@ assert report.max_error < 1e-10
 # %% [markdown]
 # # GELU
 #
-# Between the two layers of an MLP stands a function of one number. The ReLU lets a positive number through and stops
-# a negative one, from one moment to the next. The GELU asks how many normally distributed numbers are smaller, and
-# lets that share through: a large number passes whole, one near 0 by half, a very negative one not at all, and
-# nowhere is a corner.
+# Between the two layers of an MLP, a function is applied to each number by itself. The ReLU keeps positive numbers and
+# sets negative ones to 0, with a corner in between. The GELU multiplies $x$ by the share of normally distributed
+# numbers that are smaller than $x$: a large number hardly changes, one near 0 is halved, a very negative one becomes
+# almost 0, and there is no corner.
 #
 # The standard normal distribution has the density $\varphi$ and the distribution function $\Phi$, the area under it:
 #
@@ -309,7 +310,7 @@ axes[1].set_ylim(-0.5, 4)
 plt.show()
 
 # %% [markdown]
-# What can be seen in it, and follows from $\Phi(-x) = 1 - \Phi(x)$ and $\varphi(-x) = \varphi(x)$:
+# The plots show, and it follows from $\Phi(-x) = 1 - \Phi(x)$ and $\varphi(-x) = \varphi(x)$:
 #
 # - $y(x) - y(-x) = x \Phi(x) + x \Phi(-x) = x$.
 # - $y'(x) + y'(-x) = \Phi(x) + x \varphi(x) + \Phi(-x) - x \varphi(x) = 1$.
@@ -407,13 +408,13 @@ print(report)
 assert report.max_error < 1e-14
 
 # %% [markdown]
-# An error of 0.0005 is small, and more than float32 would make. So the two are two functions in this package, and
-# weights are used with the one that they were trained with.
+# An error of 0.0005 is small, and more than float32 would make. So this package has both functions, and uses weights
+# with the one that they were trained with.
 #
 # # The MLP
 #
-# In attention the tokens meet; in the MLP each is by itself. Let $n$ count the tokens of the whole batch, $j$ and
-# $i$ the $D$ numbers of a token, and $m$ the $M$ numbers of the hidden layer, usually $M = 4D$:
+# Attention mixes the tokens; the MLP processes each by itself. Let $n$ count the tokens of the whole batch, $j$ and $i$
+# the $D$ numbers of a token, and $m$ the $M$ numbers of the hidden layer, usually $M = 4D$:
 #
 # $$\begin{aligned}
 # h_{nm} &= \sum_j x_{nj} \, W_{mj} + b_m \\
@@ -424,8 +425,8 @@ assert report.max_error < 1e-14
 # It is composed of `linear`, `gelu` and `linear`, whose code stands above. Without the GELU in between, two linear
 # layers would be one: $(x W^\top) W'^\top = x \, (W' W)^\top$.
 #
-# **Its gradient**, from the bottom up, each step one that is known already. $a_{nm}$ stands in $y_{ni}$ for every
-# $i$; $W'_{im}$ in $y_{ni}$ for every $n$:
+# **Its gradient**, from the bottom up, with steps that you know already. $a_{nm}$ occurs in $y_{ni}$ for every $i$;
+# $W'_{im}$ in $y_{ni}$ for every $n$:
 #
 # $$\begin{aligned}
 # da_{nm} &= \sum_i dy_{ni} \, W'_{im} \\
@@ -492,7 +493,7 @@ np.testing.assert_allclose((x @ W.T) @ W_out.T, x @ (W_out @ W).T, atol=1e-14)  
 # # The residual block
 #
 # A branch doesn't replace what a token holds, it adds to it: $y = x + f(x)$. With $f = 0$ a block does nothing, so a
-# block that has learned nothing yet does no harm. And there is a way back that no branch can block.
+# block that has learned nothing yet does no harm. And the gradient has a path back that goes through no branch.
 #
 # **Its gradient is the sum of two paths.** With
 # $\partial y_i / \partial x_j = \delta_{ij} + \partial f_i / \partial x_j$,
@@ -528,7 +529,7 @@ assert (1 + 2) * (1 + 0.5) == 1 + 0.5 + 2 + 2 * 0.5 == 4.5
 # dx &= dx' + J_{\text{norm}_1}^\top \, J_{\text{attention}}^\top \, dx'
 # \end{aligned} \tag{Block.backward}$$
 #
-# In code, a composition once more: of the layer norm (notebook 02), the attention and the MLP from above.
+# The code again calls what you know: the layer norm (notebook 02), the attention and the MLP from above.
 
 # %%
 print(inspect.getsource(Block.forward))
@@ -536,7 +537,7 @@ print(inspect.getsource(Block.backward))
 
 # %% [markdown]
 # `drop_path1` and `drop_path2` are stochastic depth (notebook 06): in training they drop a branch for some samples. In
-# the backward, `dx` is $dx'$, the gradient of what stands between the branches, to which both paths have added.
+# the backward, `dx` is first $dx'$, the gradient of the value between the branches: the sum of both paths.
 
 # %%
 block = Block(12, 3, 48).materialize(seed=0, dtype="float64")
@@ -574,25 +575,24 @@ assert (y == x).all() and (block.backward(dy, cache) == dy).all()
 # %% [markdown]
 # ## Pre-norm against post-norm
 #
-# The first transformer (Vaswani et al. 2017, section 3.1) had the norm *after* the sum, on the only way that there
-# is:
+# The first transformer (Vaswani et al. 2017, section 3.1) had the norm *after* the sum, where every path goes through
+# it:
 #
 # $$x' = \operatorname{norm}_1(x + \operatorname{attention}(x))
 #   \qquad y = \operatorname{norm}_2(x' + \operatorname{mlp}(x'))$$
 #
-# Then there is no way past everything. Even the path past all branches goes through $2L$ norms, and each shortens the
+# Then no path avoids all layers. Even the path past all branches goes through $2L$ norms, and each shortens the
 # gradient: notebook 02 has found, with weight 1 as at the start,
 #
 # $$dx = r \Big( g - \operatorname{mean}(g) - \hat x \operatorname{mean}(g \, \hat x) \Big),
 #   \qquad r = 1 / \sqrt{\sigma^2 + \varepsilon}$$
 #
 # In the brackets $g$ loses its part along $(1, \dots, 1)$ and, but for $\varepsilon$, its part along $\hat x$, which
-# are perpendicular to each other. What is left is no longer than $g$, so $|dx| \le r \, |g|$. And $r$ is mostly below
-# 1: what comes in has the variance 1, as the last norm left it, and the branch adds its own, unless it is opposed to
-# what came in. With pre-norm the same path has no norm on it, and the gradient passes unchanged through any number of
-# blocks.
+# are perpendicular to each other. The result is no longer than $g$, so $|dx| \le r \, |g|$. And $r$ is mostly below 1:
+# the input has the variance 1, as it comes from a norm, and the branch adds to that, unless it points against the
+# input. With pre-norm the same path has no norm on it, and the gradient passes unchanged through any number of blocks.
 #
-# To measure it, here is a block with post-norm, of the package's parts:
+# To measure it, here is a block with post-norm, made of the package's parts:
 
 
 # %%
@@ -679,12 +679,12 @@ for name, (lengths, whole, past, _) in {"pre-norm": pre, "post-norm": post}.item
           f"smallest {whole.min():.2f}; past all branches {past[0]:.1e}")  # fmt: skip
 
 # %% [markdown]
-# With post-norm the gradient past all branches is down to a ten-thousandth; what there is of the whole gradient has
-# come through branches: it falls to a fifth, and is made longer again by other branches before it arrives. How long
-# it ends up is then a matter of the branches' weights. With pre-norm it is never less than at the end. The price: the
-# stream of tokens grows, each branch adding about as much as the one before, so the squared length grows in
-# proportion to the depth, and a late branch changes it relatively less. It is also why a pre-norm model has one more
-# norm after its last block: what the head reads would be the longer, the deeper the model.
+# With post-norm the gradient past all branches shrinks to a ten-thousandth, so nearly all of the gradient comes through
+# branches. It falls to a fifth, and grows again in earlier blocks; how long it is in the end depends on the branches'
+# weights. With pre-norm it is never shorter than at the end. The price: the tokens grow, each branch adding about as
+# much as the one before, so their squared length is in proportion to the depth, and a late branch changes them
+# relatively less. That is also why a pre-norm model has one more norm after its last block: without it, the deeper the
+# model, the longer the vectors that the head reads.
 
 # %%
 assert (pre[2] == 1).all() and pre[1].min() >= 0.999
@@ -717,8 +717,8 @@ plt.show()
 
 # %% [markdown]
 # With the norm before the branch, the warm-up is not needed; the two differ by less than their spread allows to tell.
-# With the norm after the sum, six blocks are behind even with a warm-up; without one, the result is a matter of the
-# seed. (This is one rate, 0.003. A smaller one would suit post-norm better: Xiong et al. 2020 say why.)
+# With the norm after the sum, six blocks are behind even with a warm-up; without one, the result depends on the seed.
+# (This is one rate, 0.003. A smaller one would suit post-norm better: Xiong et al. 2020 say why.)
 
 # %%
 assert min(results["before, with warm-up"]["accuracy"]) > max(results["after, with warm-up"]["accuracy"])
@@ -727,8 +727,8 @@ assert results["after, without"]["std"] > 5 * results["before, without"]["std"]
 # %% [markdown]
 # ## On a real image
 #
-# In the trained model, for the digit from the beginning: how long each token is on its way, and how much each branch
-# adds to it. The first picture of a row is what comes into the block, the others what its attention and its MLP add.
+# Here is the trained model with the digit from the beginning: how long each token is in front of and after each block,
+# and how long the vectors are that attention and MLP add to it.
 
 # %%
 stream = seen.residual_stream[:, 0]                                    # (L+1, N+1, D)
@@ -779,7 +779,7 @@ def my_mlp_backward(dy, x, weight1, bias1, weight2):
 exercises.check("mlp_backward", my_mlp_backward)
 
 # %% [markdown]
-# **3.** Attention with many heads, its four products included.
+# **3.** Attention with many heads, including its four linear layers.
 
 
 # %%
@@ -793,8 +793,8 @@ def my_multi_head_attention_backward(dy, x, qkv_weight, qkv_bias, proj_weight, n
 exercises.check("multi_head_attention_backward", my_multi_head_attention_backward)
 
 # %% [markdown]
-# **4.** The whole block. `print(exercises.describe("block_backward"))` names its parameters. Whoever can do this can
-# write the backward of a ViT: it is this, $L$ times.
+# **4.** The whole block. `print(exercises.describe("block_backward"))` names its parameters. If you can do this, you
+# can write the backward of a ViT: it is this, $L$ times.
 
 
 # %%
@@ -807,8 +807,8 @@ def my_block_backward(dy, x, parameters, num_heads, eps):
 exercises.check("block_backward", my_block_backward)
 
 # %% [markdown]
-# Where is the mistake, if it has no name? Give your intermediates, in the order of the backward, and the answer says
-# back to which one they are right. `print(exercises.steps("block_backward"))` has their names.
+# If the answer doesn't name your mistake, give your intermediates, in the order of the backward, and it says up to
+# which of them they are right. `print(exercises.steps("block_backward"))` has their names.
 
 
 # %%

@@ -8,7 +8,7 @@
 #
 # ![A Vision Transformer with the shapes of its arrays](figures/architecture-05.svg)
 #
-# 1, 2 and 3 together.
+# This notebook is about parts 1, 2 and 3 together.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -46,7 +46,7 @@ figure, ax = plt.subplots(figsize=(9.6, 2.6))
 ax.set(xlim=(-0.7, 12.9), ylim=(-0.9, 2.5))
 ax.axis("off")
 stations = ["pixels,\nclass token", "$z^0$", "attention\n$o$", "+\n$z^1$",
-            "norm\n$y$", "class\n$f$", "head\n$l$", "loss\n$\\ell$"]  # fmt: skip
+            "norm\n$y$", "class\n$f$", "head\n$l$", "loss\n$\\mathcal{L}$"]  # fmt: skip
 places = [0, 1.8, 3.6, 5.4, 7.2, 9.0, 10.6, 12.2]
 for place, station in zip(places, stations, strict=True):
     ax.text(place, 0.5, station, ha="center", va="center", fontsize=10,
@@ -64,23 +64,23 @@ ax.text(3.6, 2.2, "residual", ha="center", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# The package has this example as a program, in the functions of `tinyvit.functional` that the notebooks before this
-# one have derived (`python -m tinyvit.models.worked_example` prints it). Their names stand at the right of the formulas
-# below, and their code once more beneath the sheet. Forwards:
+# The package has this example as a program, in the functions of `tinyvit.functional` that the notebooks before this one
+# have derived (`python -m tinyvit.models.worked_example` prints it). Their names are at the right of the formulas
+# below, and their code follows after the sheet. Forwards:
 
 # %%
 print(inspect.getsource(example.forward))
 
 # %% [markdown]
-# And backwards, the same text read from the bottom up:
+# And backwards, the same steps in reverse order:
 
 # %%
 print(inspect.getsource(example.backward))
 
 # %% [markdown]
-# Now every line of it, in plain NumPy and with its formula. Tokens are counted by $i$ and $j$, from 0, the class
-# token, to 4; their numbers by $a$ and $b$, from 1 to $D = 4$. Each step is compared with the program's, and with
-# numbers that stand here in writing.
+# Now every line of it, in plain NumPy and with its formula. Tokens are counted by $i$ and $j$, from 0, the class token,
+# to 4; their numbers by $a$ and $a'$, from 1 to $D = 4$. Each step is compared with the program's, and with numbers
+# that are written down here.
 
 # %%
 loss, steps = example.forward()
@@ -154,8 +154,8 @@ np.testing.assert_allclose(np.exp(s[0]), [1.0202, 1.1163, 1.0833, 1.0618, 1.0565
 assert abs(np.exp(s[0]).sum() - 5.3381) < 5.1e-5
 
 # %% [markdown]
-# The class token looks at all tokens nearly alike: its vector is short, so all its scores are small. Patch 1 looks at
-# itself most.
+# The class token attends to all tokens nearly alike: its vector is short, so all its scores are small. Patch 1 attends
+# to itself most.
 #
 # **4. What attention gathers**, with $v = z^0$:
 #
@@ -201,7 +201,7 @@ on_paper(y, steps["normed"][0], [0.8096, -1.6804, 0.1692, 0.7016], [0.7053, -1.5
 assert abs(mu[0, 0] - 0.4294) < 5.1e-5 and abs(r[0, 0] - 5.7653) < 5.1e-5 and r.argmax() == 0
 
 # %% [markdown]
-# **7. The class token alone** is read; what the others hold now is dropped:
+# **7. Only the class token** is used; the other tokens are dropped:
 #
 # $$f_{a} = y_{0a}$$
 #
@@ -230,9 +230,9 @@ assert abs(0.5 * 0.8096 - 0.2 * -1.6804 + 0.1 * 0.1692 + 0.3 * 0.7016 - 0.9683) 
 # %% [markdown]
 # **9. The loss**, where the right class is 0:
 #
-# $$\pi_k = \frac{e^{l_k}}{\sum_m e^{l_m}} \qquad \ell = -\ln \pi_0 \tag{cross\_entropy}$$
+# $$\pi_k = \frac{e^{l_k}}{\sum_m e^{l_m}} \qquad \mathcal L = -\ln \pi_0 \tag{cross\_entropy}$$
 #
-# $\pi_0 = 2.6334 / (2.6334 + 0.3862) = 0.8721$, and $\ell = -\ln 0.8721 = 0.1369$.
+# $\pi_0 = 2.6334 / (2.6334 + 0.3862) = 0.8721$, and $\mathcal L = -\ln 0.8721 = 0.1369$.
 
 # %%
 pi = np.exp(logits) / np.exp(logits).sum()
@@ -243,22 +243,23 @@ np.testing.assert_allclose(np.exp(logits), [2.6334, 0.3862], atol=5.1e-5)
 # %% [markdown]
 # ## Backwards
 #
-# From here on, $d$ before a letter means the derivative of $\ell$ by it.
+# From here on, $d$ before a letter means the derivative of $\mathcal L$ with respect to it.
 #
-# **9. Through the loss.** Written out, $\ell = -l_0 + \ln \sum_m e^{l_m}$. The first term has derivative $-1$ by
-# $l_0$ and 0 by $l_1$, which is $-\delta_{k0}$; the second $e^{l_k} / \sum_m e^{l_m} = \pi_k$. So
+# **9. Through the loss.** Written out, $\mathcal L = -l_0 + \ln \sum_m e^{l_m}$. The first term has the derivative $-1$
+# with respect to $l_0$ and 0 with respect to $l_1$, which is $-\delta_{k0}$; the second
+# $e^{l_k} / \sum_m e^{l_m} = \pi_k$. So
 #
 # $$dl_k = \pi_k - \delta_{k0} \tag{cross\_entropy\_backward}$$
 #
-# what was predicted less what was wanted: $0.8721 - 1$ and $0.1279 - 0$. (Notebook 06 has it for any targets.)
+# the prediction minus the target: $0.8721 - 1$ and $0.1279 - 0$. (Notebook 06 has it for any targets.)
 
 # %%
 dl = pi - np.array([1, 0])
 on_paper(dl, gradients["dlogits"][0], [-0.1279, 0.1279])
 
 # %% [markdown]
-# **8. Through the head.** $W_{ka}$ stands in $l_k$ alone, with the factor $f_a$, and $b_k$ with the factor 1; $f_a$
-# stands in all $l_k$, with the factors $W_{ka}$:
+# **8. Through the head.** $W_{ka}$ occurs only in $l_k$, with the factor $f_a$, and so does $b_k$, with the factor 1;
+# $f_a$ occurs in all $l_k$, with the factors $W_{ka}$:
 #
 # $$\begin{aligned}
 # dW_{ka} &= dl_k \, f_a \\
@@ -276,16 +277,16 @@ on_paper(dl, gradients["dhead_bias"], [-0.1279, 0.1279])
 on_paper(df, gradients["dfeature"][0], [-0.1023, 0.0767, 0.0128, -0.0512])
 
 # %% [markdown]
-# **7. Through the reading.** $f_{ba}$ is $y_{b0a}$, so
-# $\partial f_{ba} / \partial y_{cia} = \delta_{bc} \, \delta_{i0}$, and
+# **7. Back to the tokens.** $f_{ba}$ is $y_{b0a}$, so $\partial f_{ba} / \partial y_{cia} = \delta_{bc} \,
+# \delta_{i0}$ for samples $b$ and $c$, and
 #
 # $$\begin{aligned}
 # dy_{cia} &= \sum_b df_{ba} \, \delta_{bc} \, \delta_{i0} \\
 # &= \delta_{i0} \, df_{ca}
 # \end{aligned} \tag{pool\_token\_backward}$$
 #
-# Nobody asked the patches, so nothing comes back to them. Not yet: what they hold has reached the class token
-# before, in step 4, and on that way the gradient will find them.
+# The head doesn't read the patches, so their gradient is zero here. But in step 4 they went into the class token, and
+# there they will get a gradient.
 
 # %%
 print(inspect.getsource(F.pool_token_backward))
@@ -294,13 +295,13 @@ dy[0] = df
 on_paper(dy, gradients["dnormed"][0], [-0.1023, 0.0767, 0.0128, -0.0512], [0, 0, 0, 0])
 
 # %% [markdown]
-# **A model may also ask the patches**, and all of them alike (`global_pool="avg"`, as the models of notebooks 06 and
-# 07 do). With tokens 1 to $N$ those of the patches,
+# **A model may also take the mean of the patches** (`global_pool="avg"`, as in notebooks 06 and 07). The patches are
+# the tokens 1 to $N$:
 #
 # $$f_{ba} = \frac1N \sum_{i=1}^N y_{bia} \tag{pool\_mean}$$
 #
 # Now $\partial f_{ba} / \partial y_{cia} = \delta_{bc} / N$ for each patch, and 0 for the token in front of them. So
-# every patch gets the same share, and that token nothing:
+# every patch gets the same share of the gradient, and that token zero:
 #
 # $$\begin{aligned}
 # dy_{cia} &= \sum_b df_{ba} \, \frac{\delta_{bc}}N \\
@@ -322,17 +323,17 @@ assert report.max_error < 1e-10
 # **6. Through the layer norm** (notebook 02). With $g_{ia} = dy_{ia} \gamma_a$,
 #
 # $$\begin{aligned}
-# dz^1_{ia} &= r_i \Big( g_{ia} - \tfrac1D \sum_b g_{ib} \\
-# &\quad - \hat z_{ia} \, \tfrac1D \sum_b g_{ib} \, \hat z_{ib} \Big) \\
+# dz^1_{ia} &= r_i \Big( g_{ia} - \tfrac1D \sum_{a'} g_{ia'} \\
+# &\quad - \hat z_{ia} \, \tfrac1D \sum_{a'} g_{ia'} \, \hat z_{ia'} \Big) \\
 # d\gamma_a &= \sum_i dy_{ia} \, \hat z_{ia} \\
 # d\beta_a &= \sum_i dy_{ia}
 # \end{aligned} \tag{layernorm\_backward}$$
 #
 # The row of the class token, in numbers: the mean of $g$ is $-0.0160$, that of $g \hat z$ is $-0.0614$, and so
-# $dz^1_{01} = 5.7653 \cdot (-0.1023 + 0.0160 + 0.8096 \cdot 0.0614) = -0.211$. The other rows stay 0.
+# $dz^1_{01} = 5.7653 \cdot (-0.1023 + 0.0160 + 0.8096 \cdot 0.0614) = -0.211$. The other rows are 0.
 #
-# What leaves a layer norm adds up to 0 in each row, since a number added to the whole row changes nothing. And it is
-# orthogonal to $\hat z$, but for $\varepsilon$, since neither does stretching the row.
+# The gradient of a layer norm's input adds up to 0 in each row, since adding a number to the whole row changes nothing.
+# And it is orthogonal to $\hat z$, except for $\varepsilon$, since stretching the row changes nothing either.
 
 # %%
 g = dy * example.NORM_WEIGHT
@@ -349,10 +350,10 @@ assert abs(dz1[0].sum()) < 1e-15 and abs(dz1[0] @ zhat[0]) < 1e-4
 #
 # $$do_{ia} = dz^1_{ia}$$
 #
-# and as much to $z^0_{ia}$, to be remembered until step 1.
+# and $z^0_{ia}$ gets the same gradient, which step 1 will add.
 #
-# **4. Through what attention gathered.** $v_{ja}$ stands in each $o_{ia}$ with the factor $p_{ij}$, and $p_{ij}$ in
-# $o_{ia}$ for each $a$ with the factor $v_{ja}$:
+# **4. Through the weighted means.** $v_{ja}$ occurs in each $o_{ia}$ with the factor $p_{ij}$, and $p_{ij}$ in $o_{ia}$
+# for each $a$ with the factor $v_{ja}$:
 #
 # $$\begin{aligned}
 # dv_{ja} &= \sum_i p_{ij} \, do_{ia} \\
@@ -361,7 +362,7 @@ assert abs(dz1[0].sum()) < 1e-15 and abs(dz1[0] @ zhat[0]) < 1e-4
 # \end{aligned} \tag{attention\_backward}$$
 #
 # Only row 0 of $do$ is not zero, so the sum over $i$ has one term: each patch gets the class token's gradient, times
-# how much the class token has looked at it. That is about 0.2 for each of the five, so the rows of $dv$ are alike.
+# the attention that the class token pays to it. That is about 0.2 for each of the five, so the rows of $dv$ are alike.
 # Here the gradient reaches the patches.
 
 # %%
@@ -389,7 +390,7 @@ assert abs(ds[0].sum()) < 1e-15 and (ds[1:] == 0).all()
 assert ds[0].argmin() == 2 and (ds[0, 3:] > 0).all()
 
 # %% [markdown]
-# **2. Through the scores.** $q_{ia}$ stands in $s_{ij}$ for each $j$, with the factor $\alpha\,k_{ja}$; $k_{ja}$ in
+# **2. Through the scores.** $q_{ia}$ occurs in $s_{ij}$ for each $j$, with the factor $\alpha\,k_{ja}$; $k_{ja}$ in
 # $s_{ij}$ for each $i$, with the factor $\alpha\,q_{ia}$:
 #
 # $$dq_{ia} = \alpha \sum_j ds_{ij} \, k_{ja}$$
@@ -399,7 +400,7 @@ assert ds[0].argmin() == 2 and (ds[0, 3:] > 0).all()
 # &\alpha \sum_i ds_{ij} \, q_{ia}
 # \end{aligned} \tag{attention\_scores\_backward}$$
 #
-# Again only row 0 is there: $dk_{ja} = \tfrac12 \, ds_{0j} \, q_{0a}$. The class token's query is 0.1 in all its
+# Again only row 0 is not zero: $dk_{ja} = \tfrac12 \, ds_{0j} \, q_{0a}$. The class token's query is 0.1 in all its
 # numbers, so each row of $dk$ is one number four times: $0.05 \, ds_{0j}$.
 
 # %%
@@ -409,16 +410,16 @@ on_paper(dk, gradients["dk"][0, 0], [0] * 4, [-0.0003] * 4, [-0.0032] * 4, [0.00
 np.testing.assert_allclose(dk, np.repeat(0.05 * ds[0][:, None], 4, axis=1), atol=1e-15)
 
 # %% [markdown]
-# **1. All that $z^0$ was.** It went on in four ways: as query, as key, as value, and past all of them. Think of four
-# copies, $q = k = v = u = z^0$, and of the loss as a function of the four. The chain rule sums over all of their
-# numbers, and $\partial q_{jb} / \partial z^0_{ia} = \delta_{ij} \, \delta_{ab}$, likewise for the others:
+# **1. Back to $z^0$.** It was used in four ways: as query, as key, as value, and in the residual connection. Think of
+# four copies, $q = k = v = u = z^0$, and of the loss as a function of the four. The chain rule sums over all of their
+# numbers, and $\partial q_{ja'} / \partial z^0_{ia} = \delta_{ij} \, \delta_{aa'}$, likewise for the others:
 #
 # $$\begin{aligned}
-# dz^0_{ia} &= \sum_{j,b} \left( dq_{jb} + dk_{jb} + dv_{jb} + du_{jb} \right) \delta_{ij} \, \delta_{ab} \\
+# dz^0_{ia} &= \sum_{j,a'} \left( dq_{ja'} + dk_{ja'} + dv_{ja'} + du_{ja'} \right) \delta_{ij} \, \delta_{aa'} \\
 # &= dq_{ia} + dk_{ia} + dv_{ia} + dz^1_{ia}
 # \end{aligned}$$
 #
-# as $du = dz^1$ is what step 5 has left to be remembered. *What is used several times collects the sum.*
+# with $du = dz^1$ from step 5. *The gradient of a value that is used several times is a sum.*
 
 # %%
 dz0 = dz1 + dq + dk + dv
@@ -531,7 +532,7 @@ for function in (F.cross_entropy_backward, F.linear_backward, F.layernorm_backwa
 # y &= \operatorname{norm}(z_L)
 # \end{aligned} \tag{Encoder.forward}$$
 #
-# and of what comes out one vector is read, from which the head makes the logits:
+# then one vector is pooled from the result, and the head computes the logits from it:
 #
 # $$\begin{aligned}
 # z_0 &= \operatorname{embed}(x) \\
@@ -540,7 +541,7 @@ for function in (F.cross_entropy_backward, F.linear_backward, F.layernorm_backwa
 # l &= \operatorname{head}(f)
 # \end{aligned} \tag{ViT.forward}$$
 #
-# Backwards, with $J^\top dy$ for what a part's backward does to the gradient that it gets,
+# Backwards, with $J^\top dy$ for the result of a part's backward,
 #
 # $$\begin{aligned}
 # dz_L &= J_{\text{norm}}^\top \, dy \\
@@ -571,9 +572,9 @@ assert report.max_error < 1e-9
 # %% [markdown]
 # ## On a real image
 #
-# The model in `checkpoint/` has learned the digits: 4×4 patches of 2×2 pixels, three blocks. Take the logit of each
-# image's own class and go back from there. The gradient by the tokens has one vector for each token at each depth;
-# its length says how much that token matters there.
+# The model in `checkpoint/` has learned the digits: a 4×4 grid of patches of 2×2 pixels, three blocks. Take the logit
+# of each image's own class, and its gradient with respect to the tokens. It has one vector for each token at each
+# depth; its length says how much that token matters there.
 
 # %%
 trained = load_trained("checkpoint", device="cpu")
@@ -603,8 +604,8 @@ figure.suptitle("A digit's own logit: its gradient at the pixels, and its norm p
 plt.show()
 
 # %% [markdown]
-# The last column is black, and has to be: after the last block only the class token is read, as on the sheet, where
-# $dz^1$ was zero for all patches. One block earlier, the gradient has reached every patch through attention.
+# The last column has to be black: after the last block only the class token is used, as on the sheet, where $dz^1$ was
+# zero for all patches. One block earlier, the gradient has reached every patch through attention.
 
 # %%
 assert (lengths["after block 2"][:, 1:] == 0).all() and (lengths["after block 2"][:, 0] > 0).all()
@@ -755,7 +756,7 @@ assert [key for key, count in variants.items() if round(count / 1e6) == 307] == 
 ]  # fmt: skip
 
 # %% [markdown]
-# None of them does, of L/16. With patches of 32 it is 307, if either the head of 1000 classes or the hidden layer alone
+# None of them does for L/16. With patches of 32 it is 307, if either the head of 1000 classes or the hidden layer alone
 # is counted. The table has one number for a size, and doesn't say for which patch and which head. So L/32 would explain
 # it, but that is a guess from the numbers. What is certain is the count above, 0.9 % below the paper's number.
 
@@ -797,10 +798,10 @@ for short, (_, shape) in models.items():
 # %% [markdown]
 # ## Patch size against cost
 #
-# Patches half as large are four times as many. What works on each token by itself costs four times as much,
-# $12 T D^2$; what compares each with each, sixteen times, $2 T^2 D$. The two are equal where $12 T D^2 = 2 T^2 D$, at
-# $T = 6 D$: for a Base model at 4,608 tokens, far beyond the 197 of B/16. So attention's square is not what an image
-# of 224 pixels costs; with patches of 2 pixels it would be.
+# Patches half as large are four times as many. What works on each token by itself costs four times as much, $12 T D^2$;
+# what compares each with each, sixteen times, $2 T^2 D$. The two are equal where $12 T D^2 = 2 T^2 D$, at $T = 6 D$:
+# for a Base model at 4,608 tokens, far beyond the 197 of B/16. So at 224 pixels the quadratic part of attention isn't
+# what costs most; with patches of 2 pixels it would be.
 
 # %%
 sides = [2, 4, 7, 8, 14, 16, 28, 32, 56]
@@ -833,7 +834,7 @@ assert linear[at[4]] > square[at[4]] and linear[at[2]] < square[at[2]]          
 assert multiply_adds_of(224, 16, 768, 12)["scores and values"] / whole[at[16]] < 0.05
 
 # %% [markdown]
-# The size of a patch hardly changes what the model *holds*: larger patches have a larger projection and fewer
+# The size of a patch hardly changes the *number of parameters*: larger patches have a larger projection and fewer
 # positions. L/32 has more parameters than L/16, and costs a quarter.
 
 # %%

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 06 · Loss, Adam, and training: from an empty loop to 98 %
 #
-# An untrained model guesses. Training is a loop with three lines in it: how wrong is the guess, which way is
-# less wrong, and a step that way. This notebook begins with the loop empty, derives what goes into it (cross-entropy
-# and Adam), writes it by hand, and ends with a ViT that reads 98 % of handwritten digits that it never saw, each
-# looked at from nine places; from one alone it reads some 97 %.
+# An untrained model guesses. Training is a loop with three lines in it: how wrong is the guess, in which direction does
+# the loss fall, and a step in that direction. This notebook begins with the loop empty, derives what goes into it
+# (cross-entropy and Adam), writes it by hand, and ends with a ViT that reads 98 % of handwritten digits that it never
+# saw, averaged over nine shifts of each; from a single one it reads some 97 %.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -89,7 +89,7 @@ print(f"test accuracy after three epochs of nothing: {accuracy(model, unseen):.0
 # into a sum without moving its maximum, the sign turns the maximum into a minimum, and the mean makes batches of any
 # size comparable:
 #
-# $$\ell = -\frac1B \sum_b \log p^{(b)}_{y^{(b)}} \tag{cross\_entropy}$$
+# $$\mathcal L = -\frac1B \sum_b \log p^{(b)}_{y^{(b)}} \tag{cross\_entropy}$$
 #
 # Written with a target $t$ that is 1 at the right class and 0 elsewhere, one sample's part is the **cross-entropy**
 # $-\sum_k t_k \log p_k$, which makes sense for any probabilities $t$.
@@ -109,18 +109,18 @@ print(f"test accuracy after three epochs of nothing: {accuracy(model, unseen):.0
 # = \frac{1}{\sum_j e^{l_j}}\,\frac{\partial}{\partial l_i}\sum_j e^{l_j}
 # = \frac{e^{l_i}}{\sum_j e^{l_j}} = p_i .$$
 #
-# Together, with the $1/B$ of the mean over the batch and with the gradient $d\ell$ that comes from above (1, if
-# the loss is what is minimised),
+# Together, with the $1/B$ of the mean over the batch and with the upstream gradient $d\mathcal L$ (1, if the loss is
+# what is minimised),
 #
-# $$dl_i = \frac{d\ell}{B}\Big(p_i \sum_k t_k - t_i\Big)$$
+# $$dl_i = \frac{d\mathcal L}{B}\Big(p_i \sum_k t_k - t_i\Big)$$
 #
 # and for targets that sum to 1
 #
-# $$dl = \frac{d\ell}{B}\,(p - t) \tag{cross\_entropy\_backward}$$
+# $$dl = \frac{d\mathcal L}{B}\,(p - t) \tag{cross\_entropy\_backward}$$
 #
-# What was predicted, less what was wanted. That is all that the rest of the network ever hears of the labels.
+# The prediction minus the target. The rest of the network learns about the labels through this difference alone.
 #
-# This is the package's code, the formula twice:
+# This is the package's code:
 
 # %%
 print(inspect.getsource(F.cross_entropy))
@@ -162,10 +162,9 @@ for targets in (np.array([2, 0, 3, 3, 1]), random.dirichlet(np.ones(4), 5)):
 # %% [markdown]
 # ### Why not the squared error?
 #
-# With two classes and a gap $a = l_{wrong} - l_{right}$ between their logits, the right one has $p = 1/(1 + e^a)$.
-# Then cross-entropy is $\log(1 + e^a)$ with slope $1 - p$, while $(1-p)^2$ has the slope $2(1-p)\,p(1-p)$. Where the
-# model is sure and wrong, $p \to 0$, cross-entropy pulls with all its might, and the squared error no longer pulls at
-# all.
+# With two classes and a gap $a = l_{wrong} - l_{right}$ between their logits, the right one has $p = 1/(1 + e^a)$. Then
+# cross-entropy is $\log(1 + e^a)$ with slope $1 - p$, while $(1-p)^2$ has the slope $2(1-p)\,p(1-p)$. Where the model
+# is sure and wrong, $p \to 0$, the gradient of the cross-entropy is largest, and that of the squared error vanishes.
 
 # %%
 gap = np.linspace(-6, 10, 200)
@@ -244,13 +243,13 @@ assert (np.diff(losses[0]) < 0).all(), "without smoothing, a larger gap is alway
 # %% [markdown]
 # ## Which way is less wrong, and how far? Gradient descent
 #
-# For a small step $\delta$, $\ell(\theta + \delta) \approx \ell(\theta) + g\cdot\delta$ with the gradient
+# For a small step $\delta$, $\mathcal L(\theta + \delta) \approx \mathcal L(\theta) + g\cdot\delta$ with the gradient
 # $g$. Among all steps of one length, the dot product is smallest against $g$. So
 # $\theta \leftarrow \theta - \eta\, g$.
 #
-# How large may the learning rate $\eta$ be? Take a valley $\ell = \frac12\sum_i \kappa_i\theta_i^2$. Each coordinate
-# has the gradient $\kappa_i\theta_i$ and is multiplied by $1 - \eta \kappa_i$ in every step. The steepest one allows
-# $\eta < 2/\kappa_{max}$, beyond which it overshoots further each time, and the flattest then needs about
+# How large may the learning rate $\eta$ be? Take a valley $\mathcal L = \frac12\sum_i \kappa_i\theta_i^2$. Each
+# coordinate has the gradient $\kappa_i\theta_i$ and is multiplied by $1 - \eta \kappa_i$ in every step. The steepest
+# one allows $\eta < 2/\kappa_{max}$, beyond which it overshoots further each time, and the flattest then needs about
 # $\kappa_{max}/\kappa_{min}$ steps. **One** learning rate serves badly where slopes differ, and in a transformer they
 # differ by orders of magnitude, as will be seen below.
 
@@ -308,7 +307,7 @@ assert np.allclose(descend_by_adam(0.1)[1], 1 - 0.1), "Adam's first step is as l
 #
 # ### Why it needs a correction
 #
-# Put the recursion into itself $t$ times; as $m_0 = 0$, what is left is
+# Expand the recursion $t$ times, with $m_0 = 0$:
 #
 # $$\begin{aligned}
 # m_t &= (1-\beta_1)\,g_t + \beta_1 m_{t-1} \\
@@ -324,8 +323,8 @@ assert np.allclose(descend_by_adam(0.1)[1], 1 - 0.1), "Adam's first step is as l
 # &= \mathbb E[g]\,(1-\beta_1^{\,t}) .
 # \end{aligned}$$
 #
-# So $m_t$ is too small by the factor $1-\beta_1^t$, because of the zero that it began at, and $v_t$ by $1-\beta_2^t$,
-# for the same reason. Divide by it:
+# So $m_t$ is too small by the factor $1-\beta_1^t$, because it begins at zero, and $v_t$ by $1-\beta_2^t$, for the same
+# reason. Divide by it:
 #
 # $$\begin{aligned}
 # \hat m_t &= \frac{m_t}{1-\beta_1^t}, \\
@@ -333,8 +332,8 @@ assert np.allclose(descend_by_adam(0.1)[1], 1 - 0.1), "Adam's first step is as l
 # \theta &\leftarrow \theta - \eta\,\frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}
 # \end{aligned} \tag{adam\_step}$$
 #
-# What if one doesn't? $v$ needs longer than $m$ to forget its zero, so the steps are too *long*, by the factor
-# $(1-\beta_1^t)/\sqrt{1-\beta_2^t}$.
+# Without the correction the steps are too *long*, since $v$ needs more steps than $m$ until its start at zero no longer
+# matters: they have the factor $(1-\beta_1^t)/\sqrt{1-\beta_2^t}$.
 
 # %%
 beta1, beta2 = 0.9, 0.999
@@ -424,8 +423,8 @@ print("sums and steps agree, the scale of the gradients doesn't matter, and the 
 
 # %% [markdown]
 # **Weight decay.** Large weights mean a model that reacts violently to its input; so pull all matrices towards zero a
-# little. Added to the gradient, that pull would be divided by $\sqrt{\hat v}$ like all the rest: weights with large
-# gradients would hardly feel it. AdamW (Loshchilov & Hutter 2019) keeps it out of the means,
+# little. Added to the gradient, that pull would be divided by $\sqrt{\hat v}$ as well: weights with large gradients
+# would hardly feel it. AdamW (Loshchilov & Hutter 2019) keeps it out of the means,
 # $\theta \leftarrow (1 - \eta\lambda)\,\theta$ before the step. Without any gradient a weight shrinks by exactly that
 # factor:
 
@@ -456,8 +455,8 @@ plt.show()
 
 # %% [markdown]
 # With the rate tuned, all four come within two points of each other on this small model, whose gradients are clipped
-# and whose rate is warmed up. What differs is the rate: plain descent wants one that is hundreds of times as large as
-# Adam's. And it has to be known: a factor of three beside the best costs a few points, a factor of ten much more.
+# and whose rate is warmed up. What differs is the rate: plain descent needs one that is hundreds of times as large as
+# Adam's. And the rate matters: one that is a factor of three off costs a few points, a factor of ten much more.
 
 # %%
 means = [row["mean"] for row in results.values()]
@@ -512,8 +511,8 @@ assert accuracies[-1] > 0.9, accuracies
 print(f"test accuracy after {EPOCHS} epochs: above 90 %, from 10 %")
 
 # %% [markdown]
-# How different are the slopes of a transformer, for which Adam was to be the remedy? The gradients of the last batch,
-# by parameter:
+# How different are the gradients of a transformer's parameters, the problem that Adam is for? Here are those of the
+# last batch, by parameter:
 
 # %%
 size = {name: float((p.grad**2).mean() ** 0.5) for name, p in model.named_parameters()}
@@ -525,8 +524,7 @@ assert size[ranked[-1]] > 50 * size[ranked[0]]
 # %% [markdown]
 # ### What it has learned, and what it hasn't
 #
-# More than nine in ten: that could be the end. But look at what the model can do with the same test digits moved by a
-# single pixel.
+# More than nine in ten are right. But look at how many are when the same test digits are moved by a single pixel.
 
 
 # %%
@@ -589,24 +587,24 @@ print(f"weights moved by up to {moved:.3f}, and are less than 1e-6 of that apart
 assert apart < 1e-6 * moved
 
 # %% [markdown]
-# ## Leaving out at random
+# ## Dropout and stochastic depth
 #
-# The recipe below leaves out numbers, and whole branches. Draw $m_i = 1$ with the probability $1 - p$ and else 0, and
-# let
+# The recipe below drops numbers, and whole branches, at random. Draw $m_i = 1$ with the probability $1 - p$ and else 0,
+# and let
 #
 # $$\begin{aligned}
 # y_i &= \frac{m_i}{1-p}\, x_i, \\
 # \mathbb E[y_i] &= \frac{(1-p) \cdot 1 + p \cdot 0}{1-p}\, x_i = x_i
 # \end{aligned} \tag{dropout}$$
 #
-# The division keeps the mean, so that nothing has to change when, after the training, nothing is left out any more.
-# Given the draw, each $y_i$ is a multiple of its own $x_i$, and the gradient is the same multiple:
+# The division keeps the mean, so that nothing else has to change when, after the training, nothing is dropped. Given
+# the draw, each $y_i$ is a multiple of its own $x_i$, and the gradient is the same multiple:
 #
 # $$dx_i = \frac{m_i}{1-p}\, dy_i \tag{dropout\_backward}$$
 #
-# Whatever was left out gets none, and the mask of the forward has to be kept, or, as here, to be drawn again from the
-# same key. In `drop_path` all numbers of a sample have one $m$: on the branch of a residual block it takes the branch
-# away, and the sample goes past it (Huang et al. 2016, "Deep networks with stochastic depth").
+# The gradient of a number that was dropped is zero, and the mask of the forward has to be kept, or, as here, to be
+# drawn again from the same key. In `drop_path` all numbers of a sample have one $m$: on the branch of a residual block
+# it takes the branch away, and the sample goes past it (Huang et al. 2016, "Deep networks with stochastic depth").
 
 # %%
 print(inspect.getsource(F.dropout))
@@ -626,8 +624,8 @@ assert set(whole.tolist()) == {0, 3}, "a sample's branch is there as a whole, or
 # %% [markdown]
 # ## All of it: `tinyvit.training`
 #
-# The loop has learned 1,437 images, nearly by heart, and not what a digit is: one that is moved by a pixel is still
-# the same digit. What it takes to learn that are a few lines of configuration, each with its reason.
+# The loop has learned 1,437 images nearly by heart, but not that a digit moved by a pixel is still the same digit. A
+# few lines of configuration, each with its reason, change that.
 
 # %%
 recipe = replace(
@@ -683,12 +681,12 @@ print("test accuracy, each digit seen once: at least 96 %")
 assert accuracy_when_shifted(model) > 0.9
 
 # %% [markdown]
-# The training loss lies *above* that of the test. It is measured with dropout, on shifted digits and with smoothed
-# targets, and the other with nothing of the kind.
+# The training loss is *above* the test loss. It is measured with dropout, on shifted digits and with smoothed targets,
+# and the test loss without any of these.
 #
-# Digits that are moved by a pixel it now reads, too. So let it look at each test image in all nine positions, and
-# average the probabilities: guesses that depend on the position drop out. There is nothing to tune in this; the
-# shifts are those that it was trained with.
+# Now it also reads digits that are moved by a pixel. So give it each test image at all nine shifts, and average the
+# probabilities: mistakes that depend on the shift average out. There is nothing to tune in this; the shifts are those
+# that it was trained with.
 
 # %%
 probs = np.mean([F.softmax(logits_of(model, view))[0] for view in views], axis=0)
@@ -714,8 +712,8 @@ assert probs[wrong].max(1).mean() < probs[right].max(1).mean(), "it is less sure
 # ## Exercises
 #
 # **1.** Write the gradient of the cross-entropy yourself, from the labels on and with label smoothing. The comment
-# says what comes in; `exercises.check` says whether it is right, and if not, which entry is wrong and what it looks
-# like.
+# describes the arguments; `exercises.check` says whether your function is right, and if not, which entry is wrong and
+# what it looks like.
 
 
 # %%
@@ -727,7 +725,7 @@ def my_cross_entropy_backward(dy, logits, labels, label_smoothing):
 exercises.check("cross_entropy_backward", my_cross_entropy_backward)
 
 # %% [markdown]
-# **2.** Write Adam. New arrays are to be returned; those that come in stay as they are.
+# **2.** Write Adam. Return new arrays, and don't change the arguments.
 
 
 # %%
@@ -752,7 +750,7 @@ hint = "It is the entropy of t, and t is 0.8 + 0.2/4 at the right class."
 exercises.check_number("my_least_loss", my_least_loss, least, hint, 1e-3)
 
 # %% [markdown]
-# **4.** The loss, forwards, with label smoothing. It is to stand logits of 1000, too.
+# **4.** The loss, forwards, with label smoothing. It has to work for logits of 1000, too.
 
 
 # %%
@@ -776,7 +774,7 @@ def my_clip_gradients(dweight, dbias, max_norm):
 exercises.check("clip_gradients", my_clip_gradients)
 
 # %% [markdown]
-# **6.** AdamW: Adam's step, and beside it the decay, which neither mean knows of.
+# **6.** AdamW: Adam's step, and separately the decay, which goes into neither of the two means.
 
 
 # %%

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 07 · Training on CIFAR-10
 #
-# Half a minute was enough to read 98 % of the digits. Photographs of cats and ships are another matter: there a model
-# has to be kept from learning its training images by heart, and a computer from taking days. This notebook shows the
-# three means, each with its reason: a learning rate that changes, images that change, and steps that are cheap.
+# Half a minute was enough to read 98 % of the digits. Photographs of cats and ships are another matter: there one has
+# to keep the model from learning its training images by heart, and the training from taking days. This notebook shows
+# three ways to do that, each with its reason: a learning rate that changes, images that change, and steps that are
+# cheap.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -104,9 +105,9 @@ plt.show()
 #
 # $$\theta_{t+1} = \theta_t - \eta\,(\kappa\,\theta_t + \xi_t) = (1-\eta \kappa)\,\theta_t - \eta\,\xi_t .$$
 #
-# The expectation is multiplied by $1 - \eta \kappa$ in each step: the start is forgotten after some
-# $1/(\eta \kappa)$ steps, and that asks for a large $\eta$. The variance, as $\xi_t$ is independent of $\theta_t$,
-# becomes
+# The expectation is multiplied by $1 - \eta \kappa$ in each step: the start no longer matters after some
+# $1/(\eta \kappa)$ steps, which is an argument for a large $\eta$. The variance, as $\xi_t$ is independent of
+# $\theta_t$, becomes
 #
 # $$V_{t+1} = (1-\eta \kappa)^2\,V_t + \eta^2\frac{\sigma^2}B .$$
 #
@@ -118,9 +119,9 @@ plt.show()
 # = \frac{\eta}{B}\cdot\frac{\sigma^2}{\kappa\,(2-\eta \kappa)} .
 # \end{aligned}$$
 #
-# However long one trains, $\theta$ keeps jumping about with a variance in proportion to $\eta$, and that asks for a
-# small one. Both can be had: large first, small at the end. (And with a small $\eta \kappa$ only $\eta/B$ counts: if
-# you double the batch, you may double the rate.)
+# However long one trains, $\theta$ keeps jumping about with a variance in proportion to $\eta$, which is an argument
+# for a small one. So the rate is large at first and small at the end. (And with a small $\eta \kappa$ only $\eta/B$
+# counts: if you double the batch, you may double the rate.)
 
 # %%
 random = np.random.default_rng(0)
@@ -158,9 +159,9 @@ assert walks["η = 0.01"][50].mean() > 2.5, "a small rate alone is still on the 
 assert np.isclose(walks["η = 0.01"][50].mean(), 5 * 0.99**51, atol=0.02)
 
 # %% [markdown]
-# Before it falls, the rate rises for a few hundred steps, the **warm-up**. At first the gradients are large and point
-# in ever new directions, and Adam's $\hat v$ is the mean of very few of them (notebook 06): its quotient is about 1
-# for every parameter, however uncertain its sign is. The schedules of the package, each a factor of the rate:
+# Before it falls, the rate rises for a few hundred steps, the **warm-up**. At first the gradients are large and keep
+# changing direction, and Adam's $\hat v$ is the mean of very few of them (notebook 06): its quotient is about 1 for
+# every parameter, however uncertain its sign is. The schedules of the package, each a factor of the rate:
 
 # %%
 total, warmup = 1000, 100
@@ -206,9 +207,9 @@ assert abs(average.var() / foreseen / shrinks - 1) < 0.1
 # %% [markdown]
 # ## Images that change
 #
-# 1,400 images can be learned by heart. But a cat one pixel further left is still a cat, and the model doesn't know: a
-# transformer knows nothing about images. So show it each image a little different in every epoch. Which changes are
-# allowed is knowledge about the task. A mirrored cat is a cat; a mirrored 2 is nothing.
+# 1,400 images can be learned by heart. But a cat one pixel further left is still a cat, and nothing tells the model so:
+# a transformer knows nothing about images. So show it each image a little different in every epoch. Which changes are
+# allowed depends on the task. A mirrored cat is a cat; a mirrored 2 isn't a digit.
 
 # %%
 changes = {
@@ -238,8 +239,8 @@ assert np.array_equal(
 # into the other, and the target becomes $\lambda t + (1-\lambda)t'$. As cross-entropy is linear in its target,
 #
 # $$\begin{aligned}
-# \ell(l,\ \lambda t + (1-\lambda)t') &= -\sum_k\big(\lambda t_k + (1-\lambda)t'_k\big)\log p_k \\
-# &= \lambda\,\ell(l, t) + (1-\lambda)\,\ell(l, t') :
+# \mathcal L(l,\ \lambda t + (1-\lambda)t') &= -\sum_k\big(\lambda t_k + (1-\lambda)t'_k\big)\log p_k \\
+# &= \lambda\,\mathcal L(l, t) + (1-\lambda)\,\mathcal L(l, t') :
 # \end{aligned}$$
 #
 # the model is asked for both answers at once, in the right proportion.
@@ -479,7 +480,7 @@ else:
 # ## Exercises
 #
 # `exercises.check` calls your function and says whether it is right, and if not, where, and which mistake it looks
-# like; `print(exercises.describe("cutmix"))` says what comes in and what is to go out.
+# like; `print(exercises.describe("cutmix"))` describes its arguments and results.
 #
 # **1.** Write a schedule: over the warm-up it is 1/warmup, 2/warmup, … up to 1, as those above. Then it stays at 1
 # until step `0.8 * total`, and falls on a straight line from 1 there to 0 at step `total`, one step after the last.
@@ -493,8 +494,8 @@ def my_schedule(step, total, warmup):
 exercises.check("schedule", my_schedule)
 
 # %% [markdown]
-# **2.** Write cutmix for one pair of images. The part of the targets has to be that of the pixels, and what came in
-# has to stay as it was.
+# **2.** Write cutmix for one pair of images. The share of each target has to be that of its pixels, and the arguments
+# have to stay unchanged.
 
 
 # %%

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 08 · What does it learn?
 #
-# The model was never told what a stroke is, or which patch is to the left of which. This notebook opens
-# a trained one and looks: at its filters, its positions, where it looks and how far, what of an image decides, and
-# where it errs. Every way of looking is first tried on a case whose answer is known, and the pictures that explain
-# most are put to a test.
+# The model was never told what a stroke is, or which patch is to the left of which. This notebook takes a trained one
+# and looks at its filters, its positions, what it attends to and how far away that is, which parts of an image decide,
+# and where it errs. Every method is first tried on a case whose answer is known, and the most convincing pictures are
+# put to a test.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -26,8 +26,8 @@ plt.rcParams["figure.dpi"] = 144
 
 # %% [markdown]
 # The model was trained by the project's own command (`checkpoint/README.md` has it), and its run folder lies beside
-# this notebook. It reads the digits of 8×8 pixels as 4×4 patches of 2×2, with a class token in front, in three blocks
-# with four heads each.
+# this notebook. It reads the digits of 8×8 pixels as a 4×4 grid of patches of 2×2, with a class token in front, in
+# three blocks with four heads each.
 
 # %%
 RUN = "checkpoint"
@@ -68,8 +68,8 @@ assert np.allclose(seen.attention.sum(-1), 1, atol=1e-5), "each row of attention
 # ## What does the first layer look for in a patch?
 #
 # A token is 48 numbers, and each is the answer of one filter to the 2×2 pixels of its patch. 48 filters in a space of
-# four dimensions repeat each other; their principal components are the directions that they have in common. With the
-# filters $w_i$ as points and $\bar w$ as their mean,
+# four dimensions are largely redundant; their principal components are the directions that they have in common. With
+# the filters $w_i$ as points and $\bar w$ as their mean,
 #
 # $$\Sigma = \frac1{D-1}\sum_i (w_i - \bar w)(w_i - \bar w)^\top = V\Lambda V^\top ,$$
 #
@@ -99,8 +99,8 @@ for i, row in enumerate(shares):
 assert np.allclose(shares.sum(0), 1, atol=1e-5) and np.allclose(shares.sum(1), 1, atol=1e-5)
 
 # %% [markdown]
-# Two of the four it has found. The first component is the edge between above and below; how dark a patch is comes
-# last, with the least of the variance. The other two are mixtures of what is left.
+# It has found two of the four. The first component is the edge between above and below; the last one, with the least
+# variance, is how dark a patch is. The other two are mixtures of the two other questions.
 
 # %%
 assert shares[0].argmax() == 2 and shares[0, 2] > 0.9, "above"
@@ -140,7 +140,7 @@ assert np.corrcoef(distance[distance > 0], flat[distance > 0])[0, 1] < -0.2, "an
 # %% [markdown]
 # ## Where does it look?
 #
-# What the class token takes from each patch, for one image, in all blocks and heads: a row of the attention
+# The attention that the class token pays to each patch, for one image, in all blocks and heads: a row of the attention
 # probabilities, put back into the grid.
 
 # %%
@@ -149,7 +149,7 @@ maps = probe.over_patches(seen.attention, grid)                                 
 probe.draw_attention_maps(maps[:, example], pixels[example])
 
 # %% [markdown]
-# Many patches are empty. From the second block on, the class token takes from those with ink in them:
+# Many patches are empty. From the second block on, the class token attends to those with ink in them:
 
 # %%
 assert np.allclose(maps.sum((-2, -1)), 1 - seen.attention[:, :, :, 0, 0], atol=1e-5), "the rest goes to the class token"
@@ -192,8 +192,9 @@ far = probe.mean_attention_distance(seen.attention, grid, 2).mean(1)            
 probe.draw_attention_distance(far, uniform)
 
 # %% [markdown]
-# All heads look about as far as one that doesn't choose: among sixteen patches there is hardly a near and a far. In
-# the paper's models, with 196 patches, some heads of the first blocks stay near, and the deep ones all look far.
+# All heads look about as far as one with equal attention for all patches: sixteen patches are hardly enough for a
+# difference between near and far. In the paper's models, with 196 patches, some heads of the first blocks stay near,
+# and the deep ones all look far.
 
 # %%
 assert (np.abs(far / uniform - 1) < 0.15).all()
@@ -201,9 +202,9 @@ assert (np.abs(far / uniform - 1) < 0.15).all()
 # %% [markdown]
 # ## What reaches the output?
 #
-# A map of one head says what this head takes, but from tokens that are mixtures already. **Rollout** (Abnar & Zuidema
-# 2020) follows the mixing through all blocks. Take the mean over the heads, and let half of each token be itself, for
-# the residual connection:
+# A map of one head shows which tokens it attends to, but those tokens are mixtures already. **Rollout** (Abnar &
+# Zuidema 2020) follows the mixing through all blocks. Take the mean over the heads, and let half of each token be
+# itself, for the residual connection:
 #
 # $$\hat A_l = \tfrac12\,\bar A_l + \tfrac12 I, \qquad R = \hat A_L \cdots \hat A_2\,\hat A_1 .$$
 #
@@ -249,11 +250,11 @@ print(inspect.getsource(probe.gradient_weighted_attention))
 relevance = probe.gradient_weighted_attention(seen.attention, seen.attention_gradients)
 chosen = [int(np.flatnonzero(right & (unseen.labels == digit))[0]) for digit in (0, 2, 3, 4, 7)]
 
-figure, axes = plt.subplots(3, len(chosen), figsize=(7, 4.4), layout="constrained")
+figure, axes = plt.subplots(3, len(chosen), figsize=(9.5, 4.4), layout="constrained")
 for column, i in enumerate(chosen):
     axes[0, column].imshow(pixels[i, 0], cmap="gray")
-    axes[1, column].imshow(probe.over_patches(rollout[i], grid), cmap="inferno", vmin=0)
-    axes[2, column].imshow(probe.over_patches(relevance[i], grid), cmap="inferno", vmin=0)
+    for ax, shares in zip(axes[1:, column], (rollout, relevance)):
+        figure.colorbar(ax.imshow(probe.over_patches(shares[i], grid), cmap="inferno", vmin=0), ax=ax)
 for row, name in zip(axes, ("digit", "rollout", "for its class")):
     row[0].set_ylabel(name)
     for ax in row:
@@ -263,9 +264,9 @@ plt.show()
 # %% [markdown]
 # ### Put to a test
 #
-# Such pictures are easily believed. A test: wipe out the patches of every digit one after the other, the most
-# relevant first, and see how fast the probability of its class falls. An order that knows what matters has to be
-# faster than chance.
+# Such pictures are easy to believe. Here is a test: wipe out the patches of every digit one after the other, the most
+# relevant first, and see how fast the probability of its class falls. An order that knows what matters has to be faster
+# than chance.
 
 
 # %%
@@ -303,19 +304,18 @@ assert area["by ink"] < 1.05 * min(area.values()), "but nothing beats the simple
 assert area["by rollout"] < area["by relevance for the class"], "nor does the map of the class beat the other"
 
 # %% [markdown]
-# All three know more than chance. But the map that is made for the class does worse than rollout, which doesn't know
-# of classes: what speaks for a digit, to first order and where nothing else is changed, is not what it can least do
-# without. And look at the simplest order of all, which has never seen the model: wiping out the patches with
-# the most ink first does as well as the best. Of a digit, the ink is what matters, and a map that shows where the ink
-# is looks convincing whether it explains the model or not. Ask such a picture what it knows that a simple guess
-# doesn't.
+# All three know more than chance. But the map that is made for the class does worse than rollout, which doesn't know of
+# classes: the patches that speak for a digit to first order aren't the ones whose loss hurts most. And look at the
+# simplest order of all, which has never seen the model: wiping out the patches with the most ink first does as well as
+# the best. Of a digit, the ink is what matters, and a map that shows where the ink is looks convincing whether it
+# explains the model or not. Before you believe such a picture, compare it with a simple guess.
 
 # %% [markdown]
 # ## Where does the class appear?
 #
-# In front of the first block the class token is the same for all images: it has seen none. Project it to its first
-# two principal components after each block, with a colour for each digit, and see how well the nearest of ten means
-# (those of the training images) tells the digits apart.
+# In front of the first block the class token is the same for all images. Project it to its first two principal
+# components after each block, with a colour for each digit, and see how well the nearest of ten means (those of the
+# training images) tells the digits apart.
 
 # %%
 taught = probe.trace(model, digits.train.normalise(digits.train.images))
@@ -368,7 +368,7 @@ axes[0].set_title("the image", fontsize=9)
 for ax, (name, classes) in zip(axes[1:], pair.items()):
     one = probe.trace(model, images[worst], classes=classes)
     heat = probe.gradient_weighted_attention(one.attention, one.attention_gradients)[0]
-    ax.imshow(probe.over_patches(heat, grid), cmap="inferno", vmin=0)
+    figure.colorbar(ax.imshow(probe.over_patches(heat, grid), cmap="inferno", vmin=0), ax=ax)
     ax.set_title(f"{name}: {unseen.classes[classes[0]]}", fontsize=9)
 for ax in axes:
     ax.set_axis_off()
@@ -414,10 +414,9 @@ print(f"similarity of an outer column and its mirror image {mirrored:.2f}, of an
 assert mirrored > 0.5 > 0 > upside_down
 
 # %% [markdown]
-# For the next two questions it has to look at something: 300 pieces of two photographs that come with scikit-learn. How
-# far does each head look, and how fine are the features? The second is a question for the Fourier transform of each
-# channel's map (Park & Kim 2022, figure 2): the lower the amplitude of a frequency next to that of the mean, the
-# smoother the maps.
+# The next two questions need images: 300 pieces of two photographs that come with scikit-learn. How far does each head
+# look, and how fine are the features? The second is answered by the Fourier transform of each channel's map (Park & Kim
+# 2022, figure 2): the lower the amplitude of a frequency next to that of the mean, the smoother the maps.
 
 # %%
 photographs = [load_sample_image(name).transpose(2, 0, 1) for name in ("china.jpg", "flower.jpg")]
@@ -432,8 +431,8 @@ uniform = probe.uniform_attention_distance(cells, 4)
 probe.draw_attention_distance(far, uniform)
 
 # %% [markdown]
-# Here there is a near and a far, if little of it: the heads of the second block look nearest, and from there on, the
-# deeper the block, the farther they look.
+# Here near and far do differ, though little: the heads of the second block look nearest, and from there on, the deeper
+# the block, the farther they look.
 
 # %%
 assert far.mean(1).argmin() == 1 and far[1].mean() < 0.9 * uniform
@@ -485,7 +484,7 @@ exercises.check("rollout", my_rollout)
 # %% [markdown]
 # **3.** Which of the twelve heads can the model do without? Silence one at a time, and count how many of the 360 digits
 # are still read right; `still_right` is to be the twelve numbers in a tuple, those of the first block first. A head is
-# silenced by zeros in its 12 columns of `blocks.….attn.proj.weight`: what it found then goes nowhere.
+# silenced by zeros in its 12 columns of `blocks.….attn.proj.weight`: its result is then ignored.
 
 # %%
 still_right = None

@@ -2,9 +2,8 @@
 # # 09 · When the mathematics meets the machine
 #
 # A computer knows only finitely many numbers, fetches them more slowly than it multiplies them, and has room for only
-# so many. None of that stands in a formula, and all of it decides how the formula has to be written down: this
-# notebook shows where rounding hurts, how a gradient is checked to the last digit, and what time and memory are spent
-# on.
+# so many. None of that is in a formula, but all of it matters for how to compute the formula: this notebook shows where
+# rounding hurts, how a gradient is checked to the last digit, and where time and memory go.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -101,11 +100,10 @@ assert one_by_one[-1] > 20 * as_a_tree[-1]
 #
 # $$\frac{u\,(\mu^2 + \sigma^2)}{\sigma^2} = u\,\Big(1 + \frac{\mu^2}{\sigma^2}\Big).$$
 #
-# With a mean of 1,000 standard deviations seven digits become one. The first way subtracts before it squares. Of
-# $\mu$ its error knows only by the rounding of $\mu$ itself, up to $u\mu$, which shifts all the centred numbers
-# alike. Since they add up to zero, the shift $\delta$ enters by its square alone,
-# $\mathbb E[(x-\mu-\delta)^2] = \sigma^2 + \delta^2$: the relative error is $(u\mu/\sigma)^2$, beside a few
-# roundings.
+# With a mean of 1,000 standard deviations seven digits become one. The first way subtracts before it squares. There
+# $\mu$ causes an error only by its own rounding, up to $u\mu$, which shifts all the centred numbers alike. Since they
+# add up to zero, only the square of the shift $\delta$ matters, $\mathbb E[(x-\mu-\delta)^2] = \sigma^2 + \delta^2$:
+# the relative error is $(u\mu/\sigma)^2$, beside a few roundings.
 
 # %%
 means = 10.0 ** np.arange(0, 6.1, 0.25)
@@ -179,9 +177,9 @@ assert np.isclose(np.float32(np.float16(gradient * scale)) / scale, gradient, rt
 # %% [markdown]
 # ## A whole ViT, in float32 and in float64
 #
-# How much of this piles up over a whole model? The same weights and the same photograph, once in each format; `trace`
-# keeps everything that the forward and the backward compute. Rounding errors are as good as random, so they add up
-# like $\sqrt{\text{steps}}$, and the layer norms keep the numbers near 1.
+# How much of this accumulates over a whole model? The same weights and the same photograph, once in each format;
+# `trace` keeps everything that the forward and the backward compute. Rounding errors are as good as random, so they add
+# up like $\sqrt{\text{steps}}$, and the layer norms keep the numbers near 1.
 
 # %%
 photograph = load_sample_image("china.jpg")[60:316, 200:456]                       # (256, 256, 3)
@@ -256,7 +254,7 @@ assert np.allclose(traces["float32"].logits, traces["float64"].logits, rtol=1.3e
 # \end{aligned}$$
 #
 # Nothing is subtracted, so there is nothing to cancel, and $h$ may be as small as one likes: with $h = 10^{-20}$ the
-# second term is $10^{-40}$. What is left is the rounding of the derivative itself.
+# second term is $10^{-40}$. The only error is the rounding of the derivative itself.
 #
 # Take the cross-entropy of two classes, $f(x) = \log(1 + e^x)$, at $x = 1$, whose derivatives are known: with
 # $p = 1/(1+e^{-x})$, $f' = p$, $f'' = p(1-p)$ and $f''' = p(1-p)(1-2p)$.
@@ -330,9 +328,9 @@ assert max(error for h, error in zip(steps, largest["complex"]) if h < 1e-8) < 1
 assert 1e-12 < min(largest["central"]) < 1e-7
 
 # %% [markdown]
-# The price: the code has to let complex numbers through. A maximum or an absolute value doesn't; the absolute value
-# of a complex number is real, and its imaginary part, where the derivative travels, is gone. That is why
-# `functional/` says `x.real.max()` and never `abs`.
+# The price: the code has to work with complex numbers. A maximum or an absolute value doesn't; the absolute value of a
+# complex number is real, and its imaginary part, where the derivative travels, is gone. That is why `functional/` says
+# `x.real.max()` and never `abs`.
 
 
 # %%
@@ -459,7 +457,7 @@ plt.show()
 # a' &= a\, e^{m-m'} + \sum_{\text{new}} e^{s_j - m'} v_j
 # \end{aligned} \tag{tiled\_attention}$$
 #
-# What held for the keys seen before holds for all of them now, and after the last tile $y = a/Z$.
+# So $Z$ and $a$ are now right for all keys seen, the new ones included, and after the last tile $y = a/Z$.
 #
 # **By hand**: one query, the scores $0, \log 3$ in the first tile and $\log 9$ in the second, with the values 1, 2
 # and 4. After the first tile, $m = \log 3$, $Z = \frac13 + 1 = \frac43$, $a = \frac13\cdot1 + 1\cdot 2 = \frac73$.
@@ -482,13 +480,13 @@ print("y =", in_tiles[0, 0, 0, 0].round(4))
 #
 # $$dv_j = p_j\, dy, \qquad ds_j = p_j \Big( dp_j - \sum_i p_i\, dp_i \Big)$$
 #
-# summed over the queries for $dv$. The sum over all keys $i$ stands in the way, since a tile has only some of them.
-# Yet it is known beforehand:
+# summed over the queries for $dv$. The sum is over all keys $i$, and a tile has only some of them. But it is known
+# beforehand:
 #
 # $$\sum_i p_i\, dp_i = \sum_i p_i\, (dy \cdot v_i) = dy \cdot \sum_i p_i v_i = dy \cdot y$$
 #
-# One number for each query, made of what the forward returned. With it every tile stands alone. Its scores are
-# $s_{ij} = \alpha\, q_i \cdot k_j$ with the scale $\alpha$, and each tile adds its part to
+# One number for each query, made of what the forward returned. With it every tile can be computed by itself. Its scores
+# are $s_{ij} = \alpha\, q_i \cdot k_j$ with the scale $\alpha$, and each tile adds its part to
 #
 # $$\begin{aligned}
 # ds_{ij} &= p_{ij} \big( dy_i \cdot v_j - dy_i \cdot y_i \big) \\
@@ -555,11 +553,11 @@ assert peaks["all scores at once"][-1] > 10 * peaks["in tiles of 256"][-1]
 # %% [markdown]
 # ## Memory: compute it again
 #
-# The backward of a block needs what the forward computed on the way, so a step keeps the activations of all $L$
-# blocks at once: for 12 blocks, twelve times as much as for one. Keep only each block's *input* instead, and when the
-# backward arrives there, run the block once more. That costs one more forward, a third of the arithmetic of the step
-# (a backward is two forwards: one product for the input's gradient, one for the weight's), and what is left to grow
-# with $L$ is one array of tokens per block (Chen et al. 2016).
+# The backward of a block needs what the forward computed on the way, so a step keeps the activations of all $L$ blocks
+# at once: for 12 blocks, twelve times as much as for one. Keep only each block's *input* instead, and when the backward
+# arrives there, run the block once more. That costs one more forward, a third of the arithmetic of the step (a backward
+# is two forwards: one product for the input's gradient, one for the weight's), and only one array of tokens per block
+# still grows with $L$ (Chen et al. 2016).
 #
 # The random masks of dropout are functions of a key and not of what was drawn before, so that the second forward
 # computes the same bits, and so does the backward.
@@ -603,7 +601,7 @@ assert foreseen[0] > 3 * foreseen[1], "and `tinyvit summary` foresees it"
 # ## Exercises
 #
 # `exercises.check` calls your function and says whether it is right, and if not, where, and which mistake it looks
-# like; `print(exercises.describe("kahan_sum"))` says what comes in and what is to go out.
+# like; `print(exercises.describe("kahan_sum"))` describes its arguments and results.
 #
 # **1.** Write the derivative of a function by the complex step.
 
@@ -617,8 +615,8 @@ exercises.check("derivative", my_derivative)
 
 # %% [markdown]
 # **2.** Two processors have each seen half of a row of scores. Each knows the largest of its scores $m$ and its sum
-# $Z = \sum e^{s - m}$. Write the function that makes of both pairs the pair of the whole row. (It is how a softmax is
-# shared among GPUs.)
+# $Z = \sum e^{s - m}$. Write the function that computes the pair of the whole row from both pairs. (It is how a softmax
+# is shared among GPUs.)
 
 
 # %%

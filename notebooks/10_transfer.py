@@ -46,10 +46,10 @@ plt.rcParams.update({"figure.dpi": 72, "figure.constrained_layout.use": True})
 # ## More patches than positions
 #
 # Patches of the same size make a larger image into more tokens. The projection of a patch, the blocks and the head
-# don't ask how many there are; each is applied to every token alike, and attention is a sum over as many as come. The
-# one part of a ViT that counts them is the table of positions: one row per patch, $1 + N$ in all. Take the digit
-# reader of notebook 08, which has learned 4×4 positions, and show it digits of 12×12 pixels. It now sees 6×6
-# patches, for which it has no positions.
+# don't depend on their number; each is applied to every token alike, and attention is a sum over any number of tokens.
+# The one part of a ViT that depends on it is the table of positions: one row per patch, $1 + N$ in all. Take the digit
+# reader of notebook 08, which has learned 4×4 positions, and show it digits of 12×12 pixels. It now sees 6×6 patches,
+# for which it has no positions.
 
 # %%
 trained = load_trained("checkpoint", device="cpu")
@@ -85,7 +85,7 @@ assert table.shape == (1, 1 + 4 * 4, 48) and model.config.patch_size == 2
 #
 # Linear ones, $k(t) = \max(0, 1 - |t|)$, give a path with a corner at each old position. A smoother one is made of
 # cubics (Keys 1981): one for the two neighbours, $|t| \le 1$, another for the two beyond them, $1 \le |t| \le 2$, and
-# nothing beyond. They have eight coefficients, and this is asked of them:
+# nothing beyond. They have eight coefficients, which have to satisfy:
 #
 # - at an old place the old vector stays: $k(0) = 1$, and $k(1) = 0$ from both sides, $k(2) = 0$: four equations;
 # - no corner anywhere: $k'(0) = 0$ (as $k$ is even), the slopes at 1 are the same from both sides, $k'(2) = 0$: three.
@@ -147,15 +147,15 @@ assert np.allclose(bend, 3, atol=0.02), "with a = -3/4, the second derivative is
 # %% [markdown]
 # ### A matrix for each axis
 #
-# Near the edge a place has neighbours that don't exist. There the outermost patch stands in for them, and its weights
+# Near the edge a place has neighbours that don't exist. There the outermost patch takes their place, and the weights
 # are added up. So the new positions of an axis are a fixed matrix times the old ones, $W$ of $n' \times n$ with rows
 # that add up to 1. In two dimensions a weight is the product of that downwards and that across,
 #
 # $$p'_{rc} = \sum_{i,j} W^\downarrow_{ri}\, W^\rightarrow_{cj}\; p_{ij} \tag{resize\_positions}$$
 #
 # and the sums are done one after the other, two products with small matrices for all $D$ numbers at once. The class
-# token is the one row that stays apart: it stands nowhere in the image, between no two patches, and mixing it with its
-# neighbours in the *table* would make a place out of it. $p'_{cls} = p_{cls}$.
+# token's row stays as it is: the token has no place in the image, and mixing its row with its neighbours in the *table*
+# would make no sense. $p'_{cls} = p_{cls}$.
 #
 # ### Its gradient
 #
@@ -185,10 +185,10 @@ print(inspect.getsource(F.resize_positions_backward))
 #
 # A row of four patches becomes one of two. The new centres are at $x_0 = \frac12\cdot 2 - \frac12 = \frac12$ and
 # $x_1 = \frac52$, half-way between two old ones, at the distances $\frac32, \frac12, \frac12, \frac32$ from four. With
-# $a = -\frac34$, $k(\frac12) = \frac{5/4}{8} - \frac{9/4}{4} + 1 = \frac{19}{32}$ and
-# $k(\frac32) = -\frac34\cdot\frac14\cdot\frac12 = -\frac{3}{32}$. To the left of patch 0 there is none, and it stands
-# in itself: $\frac{19}{32} - \frac3{32} = \frac{16}{32}$. So
-# $W = \frac1{32}\begin{pmatrix} 16 & 19 & -3 & 0 \\ 0 & -3 & 19 & 16 \end{pmatrix}$.
+# $a = -\frac34$, $k(\frac12) = \frac{5/4}{8} - \frac{9/4}{4} + 1 = \frac{19}{32}$ and $k(\frac32) =
+# -\frac34\cdot\frac14\cdot\frac12 = -\frac{3}{32}$. There is no patch to the left of patch 0, so patch 0 gets that
+# weight as well: $\frac{19}{32} - \frac3{32} = \frac{16}{32}$. So $W = \frac1{32}\begin{pmatrix} 16 & 19 & -3 & 0 \\ 0
+# & -3 & 19 & 16 \end{pmatrix}$.
 #
 # Positions of one number, $(0, 0, 32, 0)$, become $(-3, 19)$: a cubic overshoots. And the gradient $(32, 64)$ goes
 # back as $W^\top(32, 64) = (16,\ 19 - 6,\ -3 + 38,\ 32) = (16, 13, 35, 32)$, which adds up to 96 as well.
@@ -226,9 +226,9 @@ print("largest error below 1e-14, for", ", ".join(interpolation.INTERPOLATIONS))
 # ## What it does to positions
 #
 # Notebook 08 compared the positions of every two patches by the cosine of their angle. These are the sines and cosines
-# of an 8×8 grid, which is that of CIFAR-10's images in patches of 4×4, and the same stretched to 12×12. Each tile
-# shows how similar one position is to all others, for 16 positions at about the same places. A neighbourhood stays a
-# neighbourhood: it becomes half as wide again.
+# of an 8×8 grid, which is that of CIFAR-10's images in patches of 4×4, and the same stretched to 12×12. Each tile shows
+# how similar one position is to all others, for 16 positions at about the same places. Neighbourhoods stay
+# neighbourhoods, half as wide again.
 
 
 # %%
@@ -314,8 +314,8 @@ assert accuracies["as one row"] < at_home - 0.1 and accuracies["none"] < 0.5
 #
 # In the first step the head learns and *nothing else moves*: all that lies in front of it gets its gradient through
 # $dh$. From the second step on $W$ is no longer zero, but it is small, and it already tells the features of one class
-# from those of another. A head of random numbers would send random gradients through the trunk first, and a large
-# learning rate would destroy what was learned before the head knows what to ask for.
+# from those of another. A head of random numbers would send random gradients through the trunk first, and with a large
+# learning rate destroy what was learned before, while the head itself is still random.
 
 # %%
 print(inspect.getsource(F.linear_backward))
@@ -348,13 +348,13 @@ assert first[1] == 0 < first[0] and 0 < second[1] < wild[1] / 10
 # %% [markdown]
 # ## Is it worth training at all? Features
 #
-# The head reads $h$, $D$ numbers per image: the features that the trunk computes. If the trunk is left as it is,
-# the images are passed through it once, and what remains is an old problem: points in $D$ dimensions with labels. Two
-# ways ask how far the classes lie apart there. A **linear probe** is logistic regression on $h$ (scikit-learn's: the
-# head alone is trained, to its optimum). **k nearest neighbours** train nothing: the $k$ training images with the
-# largest cosine similarity vote, with the weight $e^{s/\tau}$. Here, of the digit reader's residual stream at every
-# depth, averaged over the patches. Depth 0 is what enters the first block: its mean is that of the patches' four
-# pixels, through one matrix, and knows no more of a digit than how much ink there is on either side of a patch.
+# The head reads $h$, $D$ numbers per image: the features that the trunk computes. If the trunk is left as it is, the
+# images are passed through it once, and what remains is an old problem: points in $D$ dimensions with labels. Two ways
+# ask how far the classes lie apart there. A **linear probe** is logistic regression on $h$ (scikit-learn's: the head
+# alone is trained, to its optimum). **k nearest neighbours** train nothing: the $k$ training images with the largest
+# cosine similarity vote, with the weight $e^{s/\tau}$. Here, of the digit reader's residual stream at every depth,
+# averaged over the patches. Depth 0 is what enters the first block: its mean is that of the patches' four pixels,
+# through one matrix, and says no more about a digit than how much ink there is on either side of a patch.
 
 # %%
 split = load_data(trained)
@@ -610,7 +610,8 @@ exercises.check("resize_backward", my_resize_backward)
 # %% [markdown]
 # **3.** The paper's pre-training head has a hidden layer, $l = \tanh(h\,V^\top + b')\,W^\top + b$. Suppose that a new
 # one begins with *all* of $V, b', W, b$ zero. Which step of gradient descent, counted from 1, is the first that moves
-# each of $b$, $W$, $V$, and what lies in front of the head? Put numbers in place of `None`, and 0 for none ever.
+# each of $b$, $W$, $V$, and what lies in front of the head? Put numbers in place of `None`, and 0 for what is never
+# moved.
 
 # %%
 step_of_b, step_of_W, step_of_V, step_in_front = None, None, None, None

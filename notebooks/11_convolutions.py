@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 11 · Convolutions: what is built in, and what it is worth
 #
-# A convolution knows two things that a Vision Transformer has to learn: that neighbours belong together, and that what
-# is here may as well be there. This notebook writes both in one notation, derives the gradients of convolution and
-# batch norm, and measures what that knowledge is worth: accuracy by the number of training images.
+# Two things are built into a convolution that a Vision Transformer has to learn: that neighbouring pixels belong
+# together, and that a pattern may be anywhere in the image. This notebook writes both in one notation, derives the
+# gradients of convolution and batch norm, and measures what that knowledge is worth: accuracy by the number of training
+# images.
 #
 # ![A Vision Transformer with the shapes of its arrays](figures/architecture-11.svg)
 #
@@ -74,8 +75,8 @@ print(inspect.getsource(F.conv2d))
 
 # %% [markdown]
 # In pictures, on a grid of 4×4 places: the attention of a trained head (`checkpoint/`) for two digits, and the $A$ of a
-# filter. A row says what its place takes from all others. Attention is another one for each image. The convolution's is
-# the same for all images, and along each diagonal it is the same number.
+# filter. A row shows what its place takes from all others. The matrix of attention differs from image to image. The
+# convolution's is the same for all images, and constant along each diagonal.
 
 # %%
 trained = load_trained("checkpoint", device="cpu")
@@ -97,7 +98,7 @@ panels = {f"attention, {kind} digit": seen.attention[1, i, 0, 1:, 1:] for i, kin
 panels["convolution, any image"] = A
 figure, axes = plt.subplots(1, 3, figsize=(8, 2.9))
 for ax, (title, weights) in zip(axes, panels.items()):
-    ax.imshow(weights, cmap="inferno", vmin=0)
+    figure.colorbar(ax.imshow(weights, cmap="inferno", vmin=0), ax=ax, shrink=0.8)
     ax.set(title=title, xlabel="from place j", xticks=(0, 5, 10, 15), yticks=(0, 5, 10, 15))
 axes[0].set_ylabel("to place i")
 plt.show()
@@ -305,8 +306,8 @@ print(inspect.getsource(F.batch_norm))
 #
 # $$\frac{\partial\hat x_i}{\partial x_j} = r\Big(\delta_{ij} - \frac1n - \frac{\hat x_i\,\hat x_j}n\Big) .$$
 #
-# Multiply by $dy_i\,\gamma$ and add up over $i$. As $\gamma$ is the same for all of them, it comes out of the sums, and
-# what remains in them are the gradients of the parameters:
+# Multiply by $dy_i\,\gamma$ and sum over $i$. $\gamma$ is the same for all $i$ and is a factor of the sums, which are
+# then the gradients of the parameters:
 #
 # $$\begin{aligned}
 # dx_j &= \gamma\, r\, g_j \\
@@ -431,7 +432,7 @@ table("digits", BASIC, STEPS)
 
 # %% [markdown]
 # The gap between the ResNet and the ViT, seed by seed on the same images, and where it closes. Between two numbers of
-# images it is interpolated over their logarithms.
+# images, the gap is interpolated over their logarithms.
 
 
 # %%
@@ -487,9 +488,9 @@ assert gap[0] > 10 and gap[-1] < gap[0] / 3 and where is None
 assert all(mean(gaps(n, "hybrid")) > 0 and mean(gaps(n, "ResNet", "hybrid")) > 0 for n in (50, 200))
 
 # %% [markdown]
-# With 50 images what is built in is worth more than ten points, and with all of them less than a third of that. But
-# 1,437 are too few for a crossover. With few images the hybrid is between the two. That fits the paper, whose ViTs take
-# over somewhere between 9 and 300 million photographs.
+# With 50 images the built-in knowledge is worth more than ten points, and with all of them less than a third of that.
+# 1,437 images are too few for a crossover. With few images the hybrid is between the two. That fits the paper, whose
+# ViTs take over somewhere between 9 and 300 million photographs.
 #
 # ### What regularisation changes
 #
@@ -526,8 +527,8 @@ assert by_muon[0] > 10 and by_muon[-1] < gap[-1]
 
 # %% [markdown]
 # With 50 images it is the ResNet that gains by shifts, weight decay and label smoothing together (they were not taken
-# apart), not the ViT. Without them, most of its lead is gone. So "what a convolution's knowledge is worth" is no
-# number of the architecture alone. Muon serves both, and the ViT more where images are many: its gap at the end is
+# apart), not the ViT. Without them, most of its lead is gone. So "what a convolution's knowledge is worth" doesn't
+# depend on the architecture alone. Muon serves both, and the ViT more where images are many: its gap at the end is
 # smaller than AdamW's. A wider ViT is nowhere better by a point: there are too few images for it.
 #
 # ### The same with photographs
@@ -561,10 +562,10 @@ crossing = crossover(PHOTOGRAPHS, ahead["ResNet", "hybrid"])
 print(f"the hybrid overtakes the ResNet at {crossing:,.0f} images" if crossing else "hybrid and ResNet don't cross")
 
 # %% [markdown]
-# The same picture, at its left end. With 500 photographs the ResNet is ahead of the ViT by four points, with all
-# 50,000 by two. The ViT has not caught up, but a ViT that reads feature maps has overtaken the ResNet on the way: what
-# is built in pays for the first pixels, and attention for what comes after. A wider ViT is behind everywhere, by one
-# point with few images and by two with all.
+# The same picture, at its left end. With 500 photographs the ResNet is ahead of the ViT by four points, with all 50,000
+# by two. The ViT has not caught up, but a ViT that reads feature maps has overtaken the ResNet on the way: convolutions
+# pay off for the first layers, and attention for the later ones. A wider ViT is behind everywhere, by one point with
+# few images and by two with all.
 #
 # How much of that is data, and how much speed? 1,000 steps are few: the presets, with larger models and seven to eleven
 # times as many images, reach 83 % (ViT), 87 % (hybrid) and 88 % (ResNet). Of 50,000 images each was seen twice, so that
@@ -611,17 +612,17 @@ for target in TARGETS:
 print("G: 1,000,000,000 multiply-adds")
 
 # %% [markdown]
-# A convolution's knowledge saves steps, too: the ResNet needs the fewest for every accuracy. How many is known to one
-# evaluation, 28 steps, so that two accuracies can be reached at the same one.
+# A convolution's knowledge saves steps, too: the ResNet needs the fewest for every accuracy. How many it needs is known
+# only to within 28 steps, the distance of two evaluations, so two accuracies can be reached at the same one.
 
 # %% [markdown]
 # ## Does it move with the image?
 #
-# A convolution answers to a pattern in the same way wherever it is: shift the image, and its answer shifts along. With
-# $T$ for the shift it is *equivariant*, $f(Tx) = Tf(x)$, and that is what needs no data to be learned. The proof is
-# one line: $\sum_\delta (Tx)_{i+\delta} W_\delta = \sum_\delta x_{i-t+\delta} W_\delta = (Tf(x))_i$. At the edge
-# of an image this fails: the zeros around it don't move along. A ViT's blocks don't know of places at all, so that
-# they are equivariant to *any* permutation of the patches. Its positions and the borders of its patches are not.
+# A convolution responds to a pattern in the same way wherever it is: if the image is shifted, so is the response. With
+# $T$ for the shift it is *equivariant*, $f(Tx) = Tf(x)$, and that is what needs no data to be learned. The proof is one
+# line: $\sum_\delta (Tx)_{i+\delta} W_\delta = \sum_\delta x_{i-t+\delta} W_\delta = (Tf(x))_i$. At the edge of an
+# image this fails: the zeros around it don't move along. A ViT's blocks don't depend on places at all, so they are
+# equivariant to *any* permutation of the patches. Its positions and the borders of its patches are not.
 #
 # How far is a function from that? `probe.equivariance_error` measures $\|f(Tx) - Tf(x)\| / \|f(x)\|$ of feature maps,
 # and $\|f(Tx) - f(x)\| / \|f(x)\|$ of logits, which have no places.
@@ -817,8 +818,8 @@ assert far.mean(1).min() > 2 * max(radii[0])
 #
 # Park & Kim (2022) find that attention smooths feature maps, since it takes means, and that convolutions sharpen them.
 # `probe.fourier_spectrum` gives the amplitude of each frequency of the maps next to that of their mean, by logarithms.
-# Here is what each operation changes about the highest frequency: of what it gives less that of what it reads, for the
-# test digits. Only convolutions with stride 1, whose maps have the same places before and after.
+# Here is how much each operation changes the amplitude of the highest frequency, output minus input, for the test
+# digits. Only convolutions with stride 1, whose maps have the same places before and after.
 
 
 # %%
@@ -890,8 +891,8 @@ hint = "The convolution takes 9 N D² of them. Divide both by N D."
 exercises.check_number("my_pixels", my_pixels, smallest, hint)
 
 # %% [markdown]
-# **3.** The gradients of a convolution, as derived above. What did each number of the filter meet, and what each pixel?
-# `print(exercises.describe("conv2d_backward"))` says what comes in and what is to go out.
+# **3.** The gradients of a convolution, as derived above. Which products does each number of the filter occur in, and
+# which each pixel? `print(exercises.describe("conv2d_backward"))` describes its arguments and results.
 
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 12 · Learning from a teacher
 #
-# A ViT needs many images because nothing about images is built into it. DeiT (Touvron et al. 2021) lends it what a
-# convolutional network knows: besides the labels it learns from a trained teacher, with a token and a head of their
-# own for that.
+# A ViT needs many images because nothing about images is built into it. DeiT (Touvron et al. 2021) passes on to it what
+# a convolutional network has learned: besides the labels, it learns from a trained teacher, with an extra token and an
+# extra head.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -31,10 +31,10 @@ random = np.random.default_rng(0)
 #
 # The label of a picture says "cat". A teacher says 0.7 cat, 0.25 dog, 0.01 ship: how much of everything else is in the
 # picture, too. And where a shifted, cut picture shows only the wall behind the cat, the label is wrong, and the
-# teacher, who sees what the student sees, is not. There are two ways to listen:
+# teacher, who sees what the student sees, is not. There are two ways to use its answers:
 #
 # **Hard.** The teacher's class takes the place of the label. With $z$ for the student's logits, $t$ for the teacher's,
-# and $\ell_y$ for the cross-entropy with class $y$ (notebook 06), the loss is $\ell_{\arg\max t}(z)$.
+# and $\mathcal L_y$ for the cross-entropy with class $y$ (notebook 06), the loss is $\mathcal L_{\arg\max t}(z)$.
 #
 # **Soft.** The student's probabilities are to be the teacher's. Divide both logits by a temperature $\tau$: the higher
 # it is, the more the small probabilities count (Hinton et al. 2015). With $K$ classes, the loss of a sample is
@@ -42,7 +42,7 @@ random = np.random.default_rng(0)
 # $$\begin{aligned}
 # p &= \mathrm{softmax}(t / \tau) \\
 # q &= \mathrm{softmax}(z / \tau) \\
-# \ell &= \frac{\tau^2}{K} \sum_k p_k \log\frac{p_k}{q_k}
+# \mathcal L &= \frac{\tau^2}{K} \sum_k p_k \log\frac{p_k}{q_k}
 # \end{aligned} \tag{distillation}$$
 
 # %%
@@ -66,15 +66,15 @@ plt.show()
 #
 # $$\begin{aligned}
 # \frac{\partial \log q_k}{\partial z_j} &= \frac1\tau\big(\delta_{kj} - q_j\big) \\
-# \frac{\partial\ell}{\partial z_j} &= -\frac{\tau^2}{K}\sum_k p_k\,\frac1\tau\big(\delta_{kj} - q_j\big) \\
+# \frac{\partial\mathcal L}{\partial z_j} &= -\frac{\tau^2}{K}\sum_k p_k\,\frac1\tau\big(\delta_{kj} - q_j\big) \\
 # &= -\frac{\tau}{K}\Big(p_j - q_j\sum_k p_k\Big)
 # \end{aligned}$$
 #
 # and as the $p_k$ add up to 1,
 #
-# $$dz_j = d\ell\;\frac{\tau}{K}\,(q_j - p_j) . \tag{distillation\_backward}$$
+# $$dz_j = d\mathcal L\;\frac{\tau}{K}\,(q_j - p_j) . \tag{distillation\_backward}$$
 #
-# What the student believes less what the teacher does, as for any cross-entropy. For high $\tau$ both are nearly even,
+# The student's probabilities minus the teacher's, as for any cross-entropy. For high $\tau$ both are nearly even,
 # $q - p \approx (z - t) / (\tau K)$ for logits with mean 0, so that $\tau$ cancels: that is what $\tau^2$ is for.
 
 # %%
@@ -83,7 +83,7 @@ print(inspect.getsource(F.distillation_backward))
 # %% [markdown]
 # By hand, two classes, $\tau = 1$: the student is at $z = (0, 0)$, so $q = (\frac12, \frac12)$; the teacher at
 # $t = (\ln 3, 0)$, so $p = (\frac34, \frac14)$. Then
-# $\ell = \frac12(\frac34\ln\frac32 + \frac14\ln\frac12) = 0.0654$ and $dz = \frac12(-\frac14, \frac14)$.
+# $\mathcal L = \frac12(\frac34\ln\frac32 + \frac14\ln\frac12) = 0.0654$ and $dz = \frac12(-\frac14, \frac14)$.
 
 # %%
 z, t = np.zeros((1, 2)), np.array([[np.log(3), 0]])
@@ -130,7 +130,8 @@ report = gradcheck.check(F.insert_tokens, F.insert_tokens_backward,
 assert report.max_error < 1e-14
 
 # %% [markdown]
-# The embedding puts everything in its place: $p_0$ and $p_1$ are the positions of the two tokens, $u$ the registers.
+# The embedding puts the tokens in this order, where $p_0$ and $p_1$ are the positions of the two tokens, $u$ the
+# registers.
 #
 # $$\begin{aligned}
 # e_b &= \big[c + p_0,\ d + p_1, \\
@@ -174,7 +175,7 @@ assert report.max_error < 1e-12
 
 # %% [markdown]
 # The loss of both together, with the share $\lambda$ for the teacher, is a task (`training/tasks/distillation.py`):
-# $\ell = (1 - \lambda)\,\ell_y(z_c) + \lambda\,\ell_{\text{teacher}}(z_d)$.
+# $\mathcal L = (1 - \lambda)\,\mathcal L_y(z_c) + \lambda\,\mathcal L_{\text{teacher}}(z_d)$.
 
 # %%
 print(inspect.getsource(Distillation.loss))
@@ -213,17 +214,18 @@ assert min(gain[name] for name in students) > 1 and min(gained["soft, λ 0.9, τ
 assert gain["hard, λ 0.5"] > gain["hard, λ 0.9"] and gain["soft, λ 0.9, τ 3"] > gain["soft, λ 0.5, τ 3"] + 2
 
 # %% [markdown]
-# A teacher is worth more than a point however it is asked. Which $\lambda$ is best depends on what it says. Its class,
-# the hard target, is the label's for 99 % of the images that it has learned from (in its last epoch), so that more of
-# it adds nothing: with $\lambda = 0.9$ a point less is gained than with a half. Soft targets say something about every
-# class, but their loss is a mean over the classes, with small gradients: with a half they are behind the hard ones, and
-# with $\lambda = 0.9$, where labels hardly count, ahead of all by three points. (On ImageNet the paper finds hard
-# targets better, its table 3; there are 250 times as many images, and labels that are wrong more often.)
+# A teacher is worth more than a point with every kind of target. Which $\lambda$ is best depends on the kind. The hard
+# target, the teacher's class, is the label for 99 % of the images that the teacher has learned from (in its last
+# epoch), so a larger share of it adds nothing: with $\lambda = 0.9$ a point less is gained than with a half. Soft
+# targets say something about every class, but their loss is a mean over the classes, with small gradients: with a half
+# they are behind the hard ones, and with $\lambda = 0.9$, where labels hardly count, ahead of all by three points. (On
+# ImageNet the paper finds hard targets better, its table 3; there are 250 times as many images, and labels that are
+# wrong more often.)
 #
 # ### How alike are the two tokens?
 #
-# They begin differently and go through the same layers. Left the mean cosine between them on 1,000 test images, after
-# the embedding and after each block; right how often both heads predict the same class.
+# They begin differently and go through the same layers. On the left is the mean cosine between them on 1,000 test
+# images, after the embedding and after each block; on the right, how often both heads predict the same class.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.8), width_ratios=(3, 2))
@@ -245,7 +247,7 @@ for name in shown:
 
 # %% [markdown]
 # The tokens grow alike from block to block, as in the paper (0.93 after the last of twelve blocks), here even more with
-# a teacher than without: learning the same thing in two ways makes them read the same patches.
+# a teacher than without: both learn nearly the same, so both attend to the same patches.
 
 # %% [markdown]
 # ## Exercises
@@ -274,8 +276,8 @@ tokens_there = build(config, device="meta").num_prefix_tokens + np.prod(config.g
 exercises.check_number("my_tokens", my_tokens, tokens_there, "Patches, registers, and the two tokens with heads.")
 
 # %% [markdown]
-# **3.** The gradient of the soft loss. `print(exercises.describe("distillation_backward"))` says what comes in and what
-# is to go out.
+# **3.** The gradient of the soft loss. `print(exercises.describe("distillation_backward"))` describes its arguments and
+# results.
 
 
 # %%

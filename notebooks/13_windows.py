@@ -2,8 +2,8 @@
 # # 13 · Windows: attention in pieces that shift
 #
 # Attention compares every token with every other, so twice as many pixels to a side cost sixteen times as much. Swin
-# (Liu et al. 2021) lets tokens see each other in small windows only, and moves the windows from block to block, so that
-# what was apart comes together.
+# (Liu et al. 2021) lets tokens see each other in small windows only, and shifts the windows from block to block, so
+# that tokens of different windows meet in the next block.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -35,9 +35,9 @@ random = np.random.default_rng(0)
 # %% [markdown]
 # ## Windows on a photograph
 #
-# A photograph of 256×256 pixels, patches of 16×16: a grid of 16×16 tokens. Left the windows of one block, 4×4 tokens
-# each. Right those of the next, moved by half a window down and to the right: the middle of a window is now where four
-# windows met.
+# A photograph of 256×256 pixels, patches of 16×16: a grid of 16×16 tokens. In the middle are the windows of one block,
+# 4×4 tokens each. On the right are those of the next, shifted by half a window down and to the right: the middle of a
+# window is now where four windows met.
 
 # %%
 photo = load_sample_image("china.jpg")[80:336, 180:436] / 255
@@ -58,8 +58,8 @@ plt.show()
 #
 # Tokens in a grid are $x_{brc}$, of sample $b$ in row $r$ and column $c$. A window $(i, j)$ of $p\times p$ tokens holds
 # those of rows $ip$ to $ip + p - 1$, and its columns alike. To shift the windows is to shift the grid the other way:
-# what leaves it at the top comes back at the bottom. A grid that $p$ doesn't divide gets zeros below and to the right
-# first. Let $H$ and $W$ be its sides then, and $s$ the shift:
+# rows that leave it at the top come back at the bottom. A grid that $p$ doesn't divide gets zeros below and to the
+# right first. Let $H$ and $W$ be its sides then, and $s$ the shift:
 #
 # $$\begin{aligned}
 # y_{bij,\,uv} &= x_{b,\,r,\,c} \\
@@ -102,9 +102,9 @@ print("windows that are put back are what was cut; gradients by the complex step
 # %% [markdown]
 # ## The mask
 #
-# After the roll the windows at the edge hold tokens from both sides of the image: sky beside ground. They must not see
-# each other. Every token gets the number of its region, and a score between two regions $-\infty$ on top, so that
-# softmax makes it 0:
+# After the roll the windows at the edge hold tokens from both sides of the image: sky beside ground. They must not
+# attend to each other. Every token gets the number of its region, and $-\infty$ is added to a score between two
+# regions, so that its probability is 0:
 #
 # $$m_{ij} = \begin{cases}
 # 0 & \text{region}_i = \text{region}_j \\
@@ -133,8 +133,8 @@ plt.show()
 assert [int((mask == 0).sum()) for mask in masks] == [256, 128, 128, 64]
 
 # %% [markdown]
-# Does it hold? Not the mask but the gradients say what depends on what: below, for the output at one place, where the
-# gradient with respect to the input isn't zero.
+# Does the mask work? Gradients show what depends on what: white below are the places whose input has a gradient that
+# isn't zero, for the output at one place.
 
 # %%
 block = SwinBlock(8, 2, 4, True, 16, qkv_bias=True, norm_eps=1e-5, drop_path=0.0).materialize(dtype="float64")
@@ -169,8 +169,8 @@ plt.show()
 #
 # $$dt_{kh} = \sum_{k(i,j)=k} db_{hij} \tag{relative\_bias\_backward}$$
 #
-# Sums that threads add up as they come have other last digits each time. The code below first lists the pairs of each
-# entry, in order, and then adds up a row of numbers.
+# If threads add to a sum in any order, its last digits change from run to run. The code below first lists the pairs of
+# each entry in a fixed order, and then sums along the list.
 
 # %%
 print(inspect.getsource(F.relative_bias))
@@ -195,8 +195,8 @@ plt.show()
 # %% [markdown]
 # ## The block
 #
-# What remains is a ViT's block (notebook 04), whose attention is now that of windows. With $w$ for cutting and $w^{-1}$
-# for putting back,
+# The rest is a ViT's block (notebook 04), with attention in windows. With $w$ for cutting and $w^{-1}$ for putting
+# back,
 #
 # $$y = w^{-1}(\mathrm{Attn}(w(x))) \tag{WindowAttention.forward}$$
 #
@@ -226,7 +226,7 @@ assert report.max_error < 1e-12
 # &x_{2i,2j+1},\ x_{2i+1,2j+1}\big]
 # \end{aligned} \tag{merge\_patches}$$
 #
-# and each gets back its quarter of $dy$, with $u$ and $v$ from 0 to 1:
+# and the gradient of each is its quarter of $dy$, with $u$ and $v$ from 0 to 1:
 #
 # $$\begin{aligned}
 # &dx_{2i+u,2j+v} \\
@@ -284,9 +284,9 @@ for what in ("multiply_adds", "seconds"):
 # %% [markdown]
 # ## A pyramid of features
 #
-# A small Swin with four stages, trained here for a few seconds on digits that were enlarged to 32×32 pixels. Its
-# stages see 16×16, 8×8, 4×4 and 2×2 places, each wider than the one before. Shown are the three channels of each stage
-# that vary most over a digit.
+# A small Swin with four stages, trained here for a few seconds on digits that were enlarged to 32×32 pixels. Its stages
+# see 16×16, 8×8, 4×4 and 2×2 places, each wider than the one before. The maps are the three channels of each stage that
+# vary most over a digit.
 
 # %%
 config = TrainConfig(
@@ -348,8 +348,8 @@ hint = "Follow the last row that is reached: after the first block it is row 6, 
 exercises.check_number("my_blocks", my_blocks, blocks, hint)
 
 # %% [markdown]
-# **3.** Cut a grid into shifted windows. `print(exercises.describe("window_partition"))` says what comes in and what is
-# to go out.
+# **3.** Cut a grid into shifted windows. `print(exercises.describe("window_partition"))` describes its arguments and
+# results.
 
 
 # %%

@@ -2,8 +2,8 @@
 # # 14 · From convolution to attention
 #
 # CoAtNet (Dai et al. 2021) has both in one network: convolutions where the maps are large, attention where they are
-# small. It can, since the two differ less than it looks. This notebook writes them as one formula, with one gradient,
-# derives what the convolutional half needs besides (SiLU, squeeze and excitation), and ends with what five
+# small. That works because the two differ less than it seems. This notebook writes them as one formula, with one
+# gradient, derives what the convolutional half needs besides (SiLU, squeeze and excitation), and ends with what five
 # architectures reach for their multiply-adds and parameters.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
@@ -57,9 +57,9 @@ random = np.random.default_rng(0)
 # A_{ij} &= \operatorname{softmax}_j\big(q_i\cdot k_j/\sqrt d + b_{j-i}\big)
 # \end{aligned}$$
 #
-# In the first, the weight depends on *where* the two are to each other and on nothing else: $w$ is a filter, 0 beyond
-# its edge. In the second it depends on *what* is there and on nothing else. The third adds both up before the
-# exponential, so that its weights are a product,
+# In the first, the weight depends only on *where* the two are relative to each other: $w$ is a filter, 0 beyond its
+# edge. In the second it depends only on *what* is there. The third adds both up before the exponential, so that its
+# weights are a product,
 #
 # $$A_{ij} \propto e^{q_i\cdot k_j/\sqrt d}\; e^{b_{j-i}} ,$$
 #
@@ -86,9 +86,9 @@ print(f"largest difference between attention without queries and a depthwise con
 assert difference < 1e-14
 
 # %% [markdown]
-# In pictures: a photograph of 32×32 places, and the weights $A_{ij}$ of the place with the dot. Left by where the
-# others are alone, with $b = -\delta^2/72$ for places $\delta$ apart; in the middle by what is there alone, where
-# queries and keys are colours; right by both.
+# In pictures: a photograph of 32×32 places, and the weights $A_{ij}$ of the place with the dot. On the left they depend
+# only on where the others are, with $b = -\delta^2/72$ for places $\delta$ apart; in the middle only on what is there,
+# where queries and keys are colours; on the right on both.
 
 # %%
 photo = load_sample_image("flower.jpg")[20:404:12, 130:514:12] / 255                # (32, 32, 3)
@@ -108,7 +108,7 @@ axes[0].imshow(photo)
 axes[0].set_title("the photograph", fontsize=9)
 weights = {title: A[0, 0].reshape(side, side, side, side)[query] for title, A in panels.items()}
 for ax, (title, of_query) in zip(axes[1:], weights.items()):
-    ax.imshow(of_query, cmap="inferno", vmin=0)
+    figure.colorbar(ax.imshow(of_query, cmap="inferno", vmin=0), ax=ax, shrink=0.8)
     ax.set_title(title, fontsize=9)
 for ax in axes:
     ax.plot(*query[::-1], "wo", markeredgecolor="k", markersize=5)
@@ -128,9 +128,9 @@ assert np.allclose(both, product / product.sum()), "both is the product of the t
 # dA_{ij} &= dy_i\, x_j
 # \end{aligned}$$
 #
-# From here on they differ. A filter's weight $w_\delta$ *is* $A_{ij}$ for all pairs that are $\delta$ apart, a diagonal
-# of the matrix, so its gradient is the sum along it. A relative bias has a softmax in between, whose gradient is
-# (notebook 03)
+# From here on the gradients differ. A filter's weight $w_\delta$ *is* $A_{ij}$ for all pairs that are $\delta$ apart, a
+# diagonal of the matrix, so its gradient is the sum along it. A relative bias has a softmax in between, whose gradient
+# is (notebook 03)
 #
 # $$ds_{ij} = A_{ij}\Big(dA_{ij} - \sum_k A_{ik}\, dA_{ik}\Big)$$
 #
@@ -160,10 +160,10 @@ print(f"largest difference between the sums along diagonals and conv2d_backward:
 assert difference < 1e-13
 
 # %% [markdown]
-# What does the softmax change? The scores of a row may grow together and nothing happens: $\sum_j ds_{ij} = 0$. So the
-# entries of a table compete, where a filter's do not, and all weights are positive and add up to 1. A filter can find
-# an edge by itself; relative attention takes a mean (notebook 11). On the other hand a filter is what it is for every
-# image, and 3×3 places are all that it sees.
+# What does the softmax change? If all scores of a row grow by the same number, nothing changes: $\sum_j ds_{ij} = 0$.
+# So the entries of a table compete, where a filter's do not, and all weights are positive and add up to 1. A filter can
+# find an edge by itself; relative attention takes a mean (notebook 11). On the other hand a filter is the same for
+# every image, and sees only 3×3 places.
 #
 # | | convolution | attention | relative attention |
 # | --- | --- | --- | --- |
@@ -214,9 +214,10 @@ for what in (MBConv.__init__, MBConv.forward, MBConv.backward, Chain.forward, Ch
 # %% [markdown]
 # ### Squeeze and excitation
 #
-# A filter sees 3×3 places, so it can't know that this is a photograph by night. Squeeze and excitation (Hu et al. 2018)
-# tells it: the mean of each map goes through a small network with two layers, and each map gets a factor between 0 and
-# 1 that depends on all of them. With $x_{ci}$ for place $i$ of map $c$, $N$ places and $s$ for SiLU:
+# A filter sees 3×3 places, so it can't know that a photograph was taken at night. Squeeze and excitation (Hu et al.
+# 2018) gives it a view of the whole image: the mean of each map goes through a small network with two layers, and each
+# map gets a factor between 0 and 1 that depends on all of them. With $x_{ci}$ for place $i$ of map $c$, $N$ places and
+# $s$ for SiLU:
 #
 # $$\begin{aligned}
 # m_c &= \frac1N\sum_i x_{ci} \\
@@ -245,7 +246,7 @@ for what in (MBConv.__init__, MBConv.forward, MBConv.backward, Chain.forward, Ch
 # &\quad + dm_c / N
 # \end{aligned} \tag{SqueezeExcite.backward}$$
 #
-# The logistic function is its own derivative, nearly. From $y = 1/(1 + e^{-x})$ follows
+# The derivative of the logistic function can be written with its value. From $y = 1/(1 + e^{-x})$ follows
 # $\partial y/\partial x = e^{-x}/(1 + e^{-x})^2$, and $e^{-x}/(1 + e^{-x})$ is $1 - y$:
 #
 # $$y = \sigma(x) = \frac1{1 + e^{-x}} \tag{sigmoid}$$
@@ -406,10 +407,11 @@ for name, of_heads in zip(PARTS, shares):
 assert shares[0].max() < 0.05 and shares[2].min() > 0.6
 
 # %% [markdown]
-# These heads look. Most of a score depends on the image; some of it is the same for all of them, and the table itself
-# adds next to nothing. It isn't needed here: the zeros around an image tell the convolutions before where they are, and
-# digits are in the middle. In Swin (notebook 13), where no convolution comes before, and in large models trained for
-# long, that may differ; on these few digits the point is that relative attention *can* be a convolution and needn't be.
+# In these heads most of a score depends on the image; some of it is the same for all images, and the table itself adds
+# next to nothing. It isn't needed here: the convolutions in front can tell where they are by the zeros around an image,
+# and digits are in the middle. In Swin (notebook 13), where no convolution comes before, and in large models trained
+# for long, that may differ; on these few digits the point is that relative attention *can* be a convolution and needn't
+# be.
 #
 # ## What five architectures reach
 #
@@ -459,12 +461,12 @@ assert all(large[name] > small[name] + 1 for name in ("ResNet", "hybrid", "CoAtN
 assert all(large[name] < small[name] + 1 for name in ("ViT", "Swin"))
 
 # %% [markdown]
-# What has convolutions is ahead of what has none, at both sizes and with fewer parameters. Attention behind
+# The models with convolutions are ahead of those without, at both sizes and with fewer parameters. Attention behind
 # convolutions pays: hybrid and CoAtNet are ahead of the ResNet, and as good as each other within the bars. With more
-# than twice the multiply-adds all three gain, while ViT and Swin don't: they lack training and not size.
+# than twice the multiply-adds all three gain, while ViT and Swin don't: they need more training, not more parameters.
 #
-# For 1,000 steps are few, and one recipe for all suits none of them best. What each reaches with a recipe of its own in
-# half an hour of two processor cores (`tinyvit train PRESET`), from the stored logs of single runs:
+# But 1,000 steps are few, and a single recipe isn't the best one for any of them. What each reaches with a recipe of
+# its own in half an hour of two processor cores (`tinyvit train PRESET`), from the stored logs of single runs:
 
 # %%
 print(f"{'preset':<18}{'multiply-adds':>15}{'parameters':>13}{'test accuracy, %':>18}{'minutes':>10}")
@@ -479,12 +481,12 @@ for name in ("cifar10-cpu", "cifar10-resnet", "cifar10-hybrid", "cifar10-swin", 
 # %% [markdown]
 # Given time, Swin passes the ViT, with as many multiply-adds: 85.3 and 83.0 %. Convolutions stay ahead, here by way of
 # many cheap steps, and CoAtNet comes close to the ResNet with a third of its parameters and four fifths of its
-# multiply-adds. That attention gains where photographs are many, which is the paper's point, 50,000 can't show.
+# multiply-adds. The paper's point, that attention gains with many photographs, can't be shown with 50,000.
 #
 # ## Exercises
 #
 # **1.** How many times as many multiply-adds does a full convolution of 3×3 from 96 channels to 96 take as a depthwise
-# one of 3×3 with one of 1×1 behind it? Put your number in place of `None`, to two digits behind the point.
+# one of 3×3 followed by one of 1×1? Put your number in place of `None`, to two digits after the point.
 
 # %%
 my_ratio = None
@@ -497,7 +499,7 @@ exercises.check_number("my_ratio", my_ratio, 9 * C**2 / (9 * C + C**2), hint, 0.
 # %% [markdown]
 # **2.** Attention with relative positions is to have the same weights whatever the image shows. How large must the
 # difference $b_0 - b_\delta$ be, so that a place 1 row and 0 columns away gets a tenth of the weight that the place
-# itself gets? Put your number in place of `None`, to two digits behind the point.
+# itself gets? Put your number in place of `None`, to two digits after the point.
 
 # %%
 my_difference = None
@@ -507,7 +509,7 @@ hint = "With the queries at 0 the weights are proportional to the exponentials o
 exercises.check_number("my_difference", my_difference, np.log(10), hint, 0.006)
 
 # %% [markdown]
-# **3.** The gradient of SiLU. `print(exercises.describe("silu_backward"))` says what comes in and what is to go out.
+# **3.** The gradient of SiLU. `print(exercises.describe("silu_backward"))` describes its arguments and results.
 
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 15 · Hidden patches
 #
-# Labels are dear, images are not. Hide a part of an image and let the network guess it: the image is its own label. A
-# network that guesses well must have understood something of what images show, and what it has understood can be read
-# off it, or fine-tuned with few labels.
+# Labels are expensive, images are not. Hide a part of an image and let the network predict it: the image is its own
+# label. A network that predicts well must have learned something about what images show, and its features can be used
+# for other tasks, or fine-tuned with few labels.
 #
 # Two ways: masked patch prediction (Dosovitskiy et al. 2021, appendix B.1.2), and the masked autoencoder (MAE, He et
 # al. 2022), which hides three quarters.
@@ -44,7 +44,8 @@ random = np.random.default_rng(0)
 #
 # $$y_{bn} = m_{bn}\,u + (1 - m_{bn})\,x_{bn} \tag{replace\_tokens}$$
 #
-# The token was used at every such place, so it gets the sum of the gradients there, and what it replaced gets none:
+# The token was used at every such place, so its gradient is the sum of the gradients there, and the gradient of the
+# tokens that it replaced is zero:
 #
 # $$\hspace{-5em} \begin{aligned}
 # dx_{bn} &= (1 - m_{bn})\,dy_{bn} \\
@@ -59,9 +60,9 @@ report = gradcheck.check(F.replace_tokens, F.replace_tokens_backward, (x, token,
 assert report.max_error < 1e-14
 
 # %% [markdown]
-# It is done between the patches' embedding and the positions, so that a mask token knows where it is. For one
-# image of patches $x$, with $W_e$ for their embedding, $c$ for the class token, $p$ for the positions and $S$ for the
-# half to be guessed,
+# Tokens are replaced before the positions are added, so that a mask token has a position as well. For one image of
+# patches $x$, with $W_e$ for their embedding, $c$ for the class token, $p$ for the positions and $S$ for the half to be
+# guessed,
 #
 # $$\begin{aligned}
 # e &= W_e\,x \\
@@ -99,9 +100,9 @@ assert (levels @ [64, 8, 1]).tolist() == [0, 448, 12, 511]
 # %% [markdown]
 # ## The masked autoencoder
 #
-# Mask tokens are a waste: the encoder computes with them in every layer, and they hold nothing but their place. MAE
-# leaves them out. The encoder sees the visible quarter alone; mask tokens join in a small decoder behind it, which is
-# thrown away after the training.
+# Mask tokens are a waste: the encoder computes with them in every layer, and they carry no information but their
+# position. MAE leaves them out. The encoder sees the visible quarter alone; mask tokens join in a small decoder behind
+# it, which is thrown away after the training.
 #
 # For the decoder each token has to get back to its place $i_b$ in the image, with a mask token $u$ in the gaps. It is
 # the inverse of taking tokens:
@@ -137,9 +138,9 @@ assert report.max_error < 1e-14
 # The loss is the mean squared error of the hidden patches' pixels, $n$ numbers in all; the visible ones don't count, as
 # copying them teaches nothing.
 #
-# $$\ell = \frac1n \sum_i (x_i - t_i)^2 \tag{mean\_squared\_error}$$
+# $$\mathcal L = \frac1n \sum_i (x_i - t_i)^2 \tag{mean\_squared\_error}$$
 #
-# $$\hspace{-9em} dx_i = d\ell\;\frac2n\,(x_i - t_i) \tag{mean\_squared\_error\_backward}$$
+# $$\hspace{-9em} dx_i = d\mathcal L\;\frac2n\,(x_i - t_i) \tag{mean\_squared\_error\_backward}$$
 
 # %%
 print(inspect.getsource(F.mean_squared_error))
@@ -202,14 +203,13 @@ print("attention of the encoder", cache.encode.blocks[0].attn.heads.probs.shape,
 assert cache.encode.blocks[0].attn.heads.probs.shape == (2, 4, 5, 5) and pixels.shape == (2, 12, 4)
 
 # %% [markdown]
-# Each image has an order of its own. One mask for a whole batch is a slip of some sketches of MAE: then a step learns
-# about one set of places alone.
+# Each image has an order of its own. Some implementations of MAE draw one mask for a whole batch by mistake: then a
+# step learns about one set of places only.
 #
 # ### What is guessed: normalised pixels
 #
-# The mean and the contrast of a patch are the easy part of it. The paper guesses what is left, the pixels with each
-# patch's own mean and standard deviation taken off: edges and textures count as much in a dark patch as in a bright
-# one.
+# The mean and the contrast of a patch are the easy part of it. The paper predicts the rest, the pixels minus their
+# patch's mean, divided by its standard deviation: edges and textures count as much in a dark patch as in a bright one.
 
 # %%
 print(inspect.getsource(normalise_patches))
@@ -282,9 +282,10 @@ assert mean(accuracies("from scratch")) < mean(accuracies("masked patches")) < m
 # %% [markdown]
 # ### Why three quarters?
 #
-# A word can be guessed from its sentence with one in seven missing. A patch can be guessed from its neighbours by
-# drawing lines on, without knowing what is shown; so many must be missing that no neighbour is left. The sweep: 10,000
-# images, five passes, and the same fine-tuning. (The loss can't be compared: with more hidden, guessing is harder.)
+# A word can be guessed from its sentence with one in seven missing. A patch can be predicted from its neighbours by
+# continuing their lines, without knowing what the image shows; so most of the neighbours have to be hidden, too. The
+# sweep: 10,000 images, five passes, and the same fine-tuning. (The loss can't be compared: with more hidden, guessing
+# is harder.)
 
 # %%
 sweep = {share: f"MAE, {share} % hidden" for share in (15, 50, 75, 90)}
@@ -305,10 +306,10 @@ plain = "MAE, 75 % hidden, plain pixels"
 print(f"plain pixels at 75 %: k-NN {100 * unlabelled(plain)['knn']:.1f} %, fine-tuned {mean(accuracies(plain)):.1f} %")
 
 # %% [markdown]
-# After the same five passes, *less* hidden is better by the neighbours, and fine-tuned all are as good as from scratch,
-# within the spread of seeds: in so short a training each image has to teach as much as it can. But the seconds differ
-# by a factor of three. With the time that 15 % took, three quarters go through the images eleven times and 90 % fifteen
-# times:
+# After the same five passes, hiding *less* is better as measured by nearest neighbours, and fine-tuned, all are as good
+# as from scratch, within the spread of seeds: in so short a training, much has to be learned from each image. But the
+# seconds differ by a factor of three. With the time that 15 % took, three quarters go through the images eleven times
+# and 90 % fifteen times:
 
 # %%
 for name in ("MAE, 15 % hidden", "MAE, 75 % hidden, 11 epochs", "MAE, 90 % hidden, 15 epochs"):
@@ -319,8 +320,8 @@ for name in ("MAE, 75 % hidden, 11 epochs", "MAE, 90 % hidden, 15 epochs"):
     assert mean(accuracies(name)) > mean(accuracies("MAE, 15 % hidden")) + 2
 
 # %% [markdown]
-# So three quarters win by the clock here, not by the pass: a step costs less, and there are more of them. In the paper,
-# with 800 passes for each share, the model with three quarters hidden is the best as well.
+# So three quarters are best here for the same time, not for the same number of passes: a step costs less, so there are
+# more of them. In the paper, with 800 passes for each share, the model with three quarters hidden is the best as well.
 #
 # Whether pixels are normalised makes no difference in so short a training; in the paper it is worth half a point.
 #
@@ -338,8 +339,7 @@ tokens_there = 1 + patches_there - 3 * patches_there // 4
 exercises.check_number("my_tokens", my_tokens, tokens_there, "A quarter of the patches, and the class token.")
 
 # %% [markdown]
-# **2.** Put tokens in their places. `print(exercises.describe("place_tokens"))` says what comes in and what is to go
-# out.
+# **2.** Put tokens in their places. `print(exercises.describe("place_tokens"))` describes its arguments and results.
 
 
 # %%

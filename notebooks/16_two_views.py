@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 16 · Two views of one image
 #
-# Cut two pieces out of a photograph: both show the same thing. DINO (Caron et al. 2021) trains a ViT to say the same of
-# both, and of no other photograph. No labels, nothing to reconstruct. What it says is chosen by the network itself, and
-# so it could say the same of everything: the loss would be perfect and the network useless. What keeps it from this
-# collapse is the subject of this notebook.
+# Cut two pieces out of a photograph: both show the same thing. DINO (Caron et al. 2021) trains a ViT to give the same
+# output for both, and a different one for other photographs. There are no labels, and nothing to reconstruct. The
+# network itself chooses the outputs, so it could give the same one for every image: the loss would be perfect and the
+# network useless. What prevents this collapse is the subject of this notebook.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -85,7 +85,7 @@ plt.show()
 #
 # $$\hspace{-3em} dx = \frac{dy - y\,(dy \cdot y)}{\lVert x \rVert} \tag{l2\_normalise\_backward}$$
 #
-# What would make the vector longer is taken out of the gradient: $dx$ is at right angles to $x$.
+# The component of the gradient that would make the vector longer is removed: $dx$ is orthogonal to $x$.
 
 # %%
 print(inspect.getsource(F.l2_normalise))
@@ -107,9 +107,9 @@ assert np.allclose(y, [0.6, 0.8]) and np.allclose(dx, [0.128, -0.096])
 # %% [markdown]
 # ## The head
 #
-# The features $x$ of a view go through three layers, become a vector of length 1, and are compared with $K$ prototypes,
-# the rows of a matrix, which have the length 1 as well. So a logit is a cosine, and no prototype can win by being
-# long. Written for the weights $V$ as they are stored:
+# The features $x$ of a view go through three layers, are normalised to length 1, and are compared with $K$ prototypes,
+# the rows of a matrix, which have the length 1 as well. So a logit is a cosine, and no prototype can win by being long.
+# Written for the weights $V$ as they are stored:
 #
 # $$\hspace{-3em} \begin{aligned}
 # w_k &= v_k / \lVert v_k \rVert \\
@@ -173,18 +173,19 @@ print(inspect.getsource(DinoNetwork.backward))
 # ## The loss
 #
 # A student sees all $V$ views of an image, a teacher the $T = 2$ large ones. Softmax makes a distribution over the
-# prototypes of each: $q_v$ with the student's temperature $\tau$, $p_t$ with the teacher's. The student is to predict
-# from a view what the teacher says of *another* one, by a cross-entropy; $n$ is the number of pairs, over all images.
+# prototypes of each: $q_v$ with the student's temperature $\tau$, $p_t$ with the teacher's. From a view the student has
+# to predict the teacher's distribution for *another* one, by a cross-entropy; $n$ is the number of pairs, over all
+# images.
 #
 # $$\begin{aligned}
 # q_v &= \mathrm{softmax}(z_v / \tau) \\
-# \ell &= -\frac1n \sum_{t} \sum_{v \ne t} p_t \cdot \log q_v
+# \mathcal L &= -\frac1n \sum_{t} \sum_{v \ne t} p_t \cdot \log q_v
 # \end{aligned} \tag{dino\_loss}$$
 #
-# The teacher's part is a constant. That of a pair is the cross-entropy of notebook 06, whose gradient is the belief
-# less the target; $z$ is divided by $\tau$, and so is its gradient:
+# The teacher's distribution is a constant. For each pair this is the cross-entropy of notebook 06, whose gradient is
+# the prediction minus the target; $z$ is divided by $\tau$, and so is its gradient:
 #
-# $$dz_v = \frac{d\ell}{n\,\tau} \sum_{t \ne v} (q_v - p_t) \tag{dino\_loss\_backward}$$
+# $$dz_v = \frac{d\mathcal L}{n\,\tau} \sum_{t \ne v} (q_v - p_t) \tag{dino\_loss\_backward}$$
 
 # %%
 print(inspect.getsource(F.dino_loss))
@@ -194,9 +195,9 @@ report = gradcheck.check(F.dino_loss, F.dino_loss_backward, (logits, teacher.tol
 assert report.max_error < 1e-14
 
 # %% [markdown]
-# By hand: two views, two prototypes, $\tau = 1$. The student says $(½, ½)$ of both; the teacher is sure of the first
-# prototype for view 0 and of the second for view 1. There are two pairs, so $\ell = \ln 2$; view 0 is compared with
-# what was said of view 1, and $dz_0 = \tfrac12\,(½ - 0,\ ½ - 1) = (¼, -¼)$.
+# By hand: two views, two prototypes, $\tau = 1$. The student's distribution is $(½, ½)$ for both; the teacher's is all
+# on the first prototype for view 0 and on the second for view 1. There are two pairs, so $\mathcal L = \ln 2$; view 0
+# is compared with the teacher's view 1, and $dz_0 = \tfrac12\,(½ - 0,\ ½ - 1) = (¼, -¼)$.
 
 # %%
 loss, cache = F.dino_loss(np.zeros((1, 2, 2)), np.eye(2)[None], 1.0)
@@ -207,19 +208,19 @@ assert np.isclose(loss, np.log(2)) and np.allclose(dz[0], [[0.25, -0.25], [-0.25
 # %% [markdown]
 # ## The teacher
 #
-# Who teaches? The student itself, as it was on average over its last steps: after each step the teacher's weights
-# become $\theta_t \leftarrow m\,\theta_t + (1 - m)\,\theta_s$. An average is a little better than what it averages, and
-# it moves slowly, so that the student has something to follow.
+# The teacher is the student itself, averaged over its last steps: after each step the teacher's weights become
+# $\theta_t \leftarrow m\,\theta_t + (1 - m)\,\theta_s$. An average is a little better than what it averages, and it
+# moves slowly, so that the student has something to follow.
 #
-# Two things are done to what it says, $p_t = \mathrm{softmax}((z_t - c) / \tau_t)$:
+# Two things are done to its output, $p_t = \mathrm{softmax}((z_t - c) / \tau_t)$:
 #
 # - **Centring.** $c$ is the mean of its logits over images, a moving average $c \leftarrow 0.9\,c + 0.1\,\bar z$. It is
 #   taken off, so that no prototype can be ahead for all images alike.
 # - **Sharpening.** $\tau_t$ is lower than the student's $\tau$, so that the teacher is surer than the student. The
 #   student has to become surer to follow.
 #
-# Each alone fails: centring alone makes everything uniform, sharpening alone makes one prototype win. Both together
-# leave one way out, which is to tell images apart.
+# Each alone fails: with centring alone all outputs become uniform, with sharpening alone one prototype wins. With both,
+# the only way to lower the loss is to tell images apart.
 
 # %%
 for method in (Dino.targets, Dino.commit, Dino.move_teacher, SelfDistillation.loss):
@@ -229,10 +230,10 @@ for method in (Dino.targets, Dino.commit, Dino.move_teacher, SelfDistillation.lo
 # ## Each safeguard switched off
 #
 # On the digits, with a tiny ViT. It starts from the weights of a masked autoencoder (notebook 15) of a few seconds:
-# from random weights DINO needs far longer than a notebook has. Two figures tell a collapse, both entropies as shares
-# of $\log K$: that of what the teacher says of an image, and that of its mean over all images. Their difference is what
-# is said about an image; it is 0 where the same is said of all. The third is the share of test images that are
-# classified correctly by the 20 nearest of the training images' features.
+# from random weights DINO needs far longer than a notebook has. Two figures show a collapse, both of them entropies as
+# shares of $\log K$: that of the teacher's distribution for an image, and that of its mean over all images. Their
+# difference is what the distribution says about the image; it is 0 if it is the same for all images. The third is the
+# share of test images that are classified correctly by the 20 nearest of the training images' features.
 
 # %%
 print(inspect.getsource(SelfDistillation.warning))
@@ -308,11 +309,12 @@ plt.show()
 
 # %% [markdown]
 # Without centring one prototype wins: the mean over images has no entropy left. Without sharpening everything is
-# uniform. Without both, the same is said of every image, somewhere in between. In all three cases nothing is left to
-# learn from.
+# uniform. Without both, the distribution is the same for every image, somewhere in between. In all three cases there is
+# nothing to learn from any more.
 #
-# If the student is its own teacher ($m = 0$), what it follows runs away from it at every step: nearly the same is said
-# of every image, and the features suffer. A teacher that stays as it is ($m = 1$) is safe and has nothing new to tell.
+# If the student is its own teacher ($m = 0$), its target changes at every step: the distribution is nearly the same for
+# every image, and the features suffer. A teacher that never changes ($m = 1$) prevents the collapse, but the student
+# has nothing new to learn from it.
 #
 # Elsewhere k-NN differs by no more than chance: 1 % of the 360 test images are four of them. Three epochs are enough
 # for a collapse, and too few to show what small crops and clipped gradients bring. That the last layer is frozen at
@@ -323,8 +325,8 @@ plt.show()
 # From random weights DINO is slow: after 40,000 photographs and 13 minutes on two cores, the nearest neighbours of its
 # features are right for 32 to 35 %, which is less than for raw pixels. So the preset `cifar10-dino` starts from the
 # masked autoencoder of notebook 15 (`tinyvit train cifar10-dino --init.run RUN`) and goes through the 50,000
-# photographs twice. Right are, with the 20 nearest of 10,000 training images and without a label in any of the
-# trainings:
+# photographs twice. The table has the accuracy of the 20 nearest of 10,000 training images; none of the trainings has
+# used a label:
 #
 # | features | right |
 # | --- | --- |
@@ -370,8 +372,8 @@ pairs = [(photo, t, v) for photo in range(64) for t in range(2) for v in range(2
 exercises.check_number("my_pairs", my_pairs, len(pairs), "How many other views does each of the teacher's two meet?")
 
 # %% [markdown]
-# **2.** The gradient of a vector of length 1. `print(exercises.describe("l2_normalise_backward"))` says what comes in
-# and what is to go out.
+# **2.** The gradient of a vector of length 1. `print(exercises.describe("l2_normalise_backward"))` describes its
+# arguments and results.
 
 
 # %%

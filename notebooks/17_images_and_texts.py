@@ -2,9 +2,9 @@
 # # 17 · Images and texts
 #
 # A classifier knows the classes it was trained on and no others. CLIP (Radford et al. 2021) learns from captions: one
-# network reads the image, another the text, and both end in the same space, where a pair shall point the same way. Any
-# sentence is then a class, without training: zero-shot classification. What that can do and what it can't is measured
-# below, on real digits in colour.
+# network reads the image, another the text, and both end in the same space, where the vectors of a matching pair should
+# point the same way. Any sentence is then a class, without training: zero-shot classification. What that can do and
+# what it can't is measured below, on real digits in colour.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -73,8 +73,8 @@ assert report.max_error < 1e-10
 # ## A word sees the words before it
 #
 # The text tower is made of the blocks of notebook 04, with a mask: the bias of attention is $-\infty$ for later words.
-# What is read is the vector at the text's end, the only one that has seen all words. A word's output doesn't depend on
-# later ones, so they get no gradient from it: exactly zero, not nearly.
+# The text's vector is the one at its end, the only one that has seen all words. A word's output doesn't depend on later
+# ones, so they get no gradient from it: exactly zero, not nearly.
 
 # %%
 print(causal_mask(4))
@@ -118,14 +118,14 @@ assert gradcheck.check(F.quick_gelu, F.quick_gelu_backward, (random.standard_nor
 # ## How alike are an image and a text?
 #
 # Both towers end in vectors of length 1 (notebook 16 has the gradient of that), $x_i$ of image $i$ and $y_j$ of text
-# $j$. Their products are cosines, from −1 to 1: too small for a softmax that is to be sure of anything. So they are
+# $j$. Their products are cosines, from −1 to 1: too small a range for a softmax with a probability near 1. So they are
 # multiplied by $e^s$; $s$ is learned, and $e^{-s}$ is the temperature. It starts at 0.07.
 #
 # $$
 # z_{ij} = e^s\, x_i \cdot y_j \tag{similarity}
 # $$
 #
-# One number $s$ takes part in all logits, and the derivative of $e^s$ is $e^s$:
+# All logits depend on the one number $s$, and the derivative of $e^s$ is $e^s$:
 #
 # $$
 # \begin{aligned}
@@ -157,7 +157,7 @@ assert report.max_error < 1e-10
 # \begin{aligned}
 # p_{ij} &= \frac{e^{z_{ij}}}{\sum_k e^{z_{ik}}}, \qquad
 # q_{ij} = \frac{e^{z_{ij}}}{\sum_k e^{z_{kj}}} \\
-# L &= -\frac{1}{2B} \sum_i \left(\log p_{ii} + \log q_{ii}\right)
+# \mathcal L &= -\frac{1}{2B} \sum_i \left(\log p_{ii} + \log q_{ii}\right)
 # \end{aligned} \tag{contrastive\_loss}
 # $$
 #
@@ -300,9 +300,9 @@ print(f"the right number is chosen in {counted:.1%}; chance {1 / 4:.1%}")
 assert counted < 0.4
 
 # %% [markdown]
-# The loss has never asked for a number, so nothing counts; a network learns what tells the captions of a batch apart,
-# and no more. CLIP's own 400 million captions say little about numbers either, and the paper (section 3.1.5) finds it
-# weak at counting, too.
+# The loss has never required counting, so the model hasn't learned it; a network learns what tells the captions of a
+# batch apart, and no more. CLIP's own 400 million captions say little about numbers either, and the paper (section
+# 3.1.5) finds it weak at counting, too.
 #
 # ## Exercises
 #
@@ -318,8 +318,8 @@ hint = "The right one of 256 has the probability 1/256."
 exercises.check_number("my_first_loss", my_first_loss, first_loss, hint, 0.006)
 
 # %% [markdown]
-# **2.** The gradient of the table of words. `print(exercises.describe("embedding_backward"))` says what comes in and
-# what is to go out.
+# **2.** The gradient of the table of words. `print(exercises.describe("embedding_backward"))` describes its arguments
+# and results.
 
 
 # %%

@@ -1,9 +1,8 @@
 # %% [markdown]
 # # 18 · Images out of noise
 #
-# Put a little noise into an image, and again, and again, until nothing is left of it. Whoever can undo one such step
-# can make images out of nothing but noise. DiT (Peebles & Xie 2023) is a transformer that learns it, and of which class
-# the image is to be.
+# Add a little noise to an image, again and again, until only noise remains. A model that can undo one such step can
+# make images out of pure noise. DiT (Peebles & Xie 2023) is a transformer that learns to do so, for a given class.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -59,14 +58,14 @@ def show(images, columns, title):
 # (1-\beta_2)\,\beta_1 + \beta_2 &= 1 - (1-\beta_1)(1-\beta_2)
 # \end{aligned}$$
 #
-# so that all steps up to $t$ can be done at once, with the share of the image that is left:
+# so all steps up to $t$ can be done at once, with the share of the image that remains:
 #
 # $$\bar\alpha_t = \prod_{s \le t} (1 - \beta_s) \tag{noise\_levels}$$
 #
 # $$x_t = \sqrt{\bar\alpha_t}\,x + \sqrt{1-\bar\alpha_t}\;\varepsilon \tag{add\_noise}$$
 #
-# with $\varepsilon \sim N(0, 1)$. If the image has the variance 1, so has $x_t$. The image counts by a factor, and so
-# does its gradient:
+# with $\varepsilon \sim N(0, 1)$. If the image has the variance 1, so has $x_t$. The image is multiplied by a factor,
+# and so is its gradient:
 #
 # $$dx = \sqrt{\bar\alpha_t}\;dx_t \tag{add\_noise\_backward}$$
 
@@ -82,8 +81,8 @@ report = gradcheck.check(F.add_noise, F.add_noise_backward, (x, x.tolist(), [0.2
 assert report.max_error < 1e-14 and levels[-1] < 1e-4
 
 # %% [markdown]
-# Two schedules: the linear one lets $\beta$ grow evenly and has little left of the image after half of the steps; the
-# cosine has half of it.
+# Two schedules: in the linear one $\beta$ grows evenly, and little of the image remains after half of the steps; in the
+# cosine schedule half of it does.
 
 # %%
 plt.figure(figsize=(5, 2.2))
@@ -98,10 +97,10 @@ assert F.noise_levels("cosine", 1000)[500] > 5 * levels[500]
 # %% [markdown]
 # ## The loss
 #
-# Which noise is in it? A network $\varepsilon_\theta(x_t, t, y)$ sees the noisy image, the step and the class, and
-# learns to say by the simplest loss there is, the mean squared error of notebook 15, at a random $t$ for each image. It
-# can't be right: many images and noises give the same $x_t$. The best answer is the mean of the noises that are
-# possible, and what is left of the error is what nobody can know.
+# The network $\varepsilon_\theta(x_t, t, y)$ gets the noisy image, the step and the class, and predicts the noise. Its
+# loss is the simplest there is, the mean squared error of notebook 15, at a random $t$ for each image. It can't be
+# right: many images and noises give the same $x_t$. The best prediction is the mean of the possible noises, and the
+# error that remains can't be avoided.
 
 # %%
 print(inspect.getsource(Diffusion.batch))
@@ -145,7 +144,7 @@ assert report.max_error < 1e-14
 #
 # $$y_n = x_n + a \odot m_n \tag{add\_gated}$$
 #
-# Both are products and sums, number by number. What all tokens have used gets the sum of their gradients:
+# Both are products and sums, number by number. The gradient of a vector that all tokens have used is a sum over them:
 #
 # $$\begin{aligned}
 # dx_n &= dy_n \odot (1 + g) \\
@@ -237,8 +236,8 @@ for name in ("DiT-S/2", "DiT-B/2", "DiT-L/2", "DiT-XL/2"):
 # $$x' = \sqrt{\bar\alpha'}\,\hat x + \sqrt{1-\bar\alpha'-\sigma^2}\;\varepsilon \tag{step\_back}$$
 #
 # With $\sigma = 0$ nothing is random but the first noise. DDPM (Ho et al. 2020) adds new noise $\sigma z$ at each step,
-# with the variance that $x_{t-1}$ has if $x_t$ and the image are known, and puts so much less of the old one in. For
-# $\sigma = 0$ steps can be left out: 50 of 1,000 are enough.
+# with the variance that $x_{t-1}$ has if $x_t$ and the image are known, and adds back correspondingly less of the old
+# one. For $\sigma = 0$ steps can be left out: 50 of 1,000 are enough.
 
 # %%
 print(inspect.getsource(F.step_back))
@@ -251,13 +250,13 @@ assert np.allclose(F.step_back(noisy[0], noise, 0.3, 1.0), image)
 # ## Guidance
 #
 # In training the class is left out of a tenth of the samples: they have the class "none", a row of the table like any
-# other. So one network says $\varepsilon(y)$ and $\varepsilon(\varnothing)$. Their difference is what the class
-# changes. Let it count $w$ times (Ho & Salimans 2022):
+# other. So one network predicts $\varepsilon(y)$ and $\varepsilon(\varnothing)$. Their difference is the effect of the
+# class. Multiply it by $w$ (Ho & Salimans 2022):
 #
 # $$\tilde\varepsilon = \varepsilon(\varnothing) + w\,\bigl(\varepsilon(y) - \varepsilon(\varnothing)\bigr)
 # \tag{guided\_noise}$$
 #
-# $w = 1$ is the network's own word; above it images become clearer, and more alike.
+# $w = 1$ is the network's own prediction; with larger $w$ images become clearer, and more alike.
 
 # %%
 print(inspect.getsource(F.guided_noise))
@@ -368,7 +367,7 @@ hint = "Each step needs the noise with the class and without it."
 exercises.check_number("my_images", my_images, steps * samples * predictions, hint)
 
 # %% [markdown]
-# **2.** Noise in images. `print(exercises.describe("add_noise"))` says what comes in and what is to go out.
+# **2.** Noise in images. `print(exercises.describe("add_noise"))` describes its arguments and results.
 
 
 # %%

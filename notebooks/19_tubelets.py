@@ -2,8 +2,8 @@
 # # 19 · Time: tubelets
 #
 # A photograph shows where things are, a video also where they go. ViViT (Arnab et al. 2021) reads one as a ViT reads
-# the other: the patches become *tubelets*, patches through several frames. What attention over all of them costs, how
-# a trained model of images becomes one of videos, and what a single frame can't tell is what follows.
+# the other: the patches become *tubelets*, patches through several frames. This notebook shows what attention over all
+# of them costs, how a trained model of images becomes one of videos, and what a single frame can't tell.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols). New are $T$ frames, $S$ frames in a tubelet, and a
 # grid of $t \times h \times w$ tubelets.)
@@ -69,7 +69,7 @@ assert (clips[:, :, 0] == clips[:, :1, 0]).all()
 # y_{n m} &= x_{c,\ iS + s,\ jP + u,\ kQ + v}
 # \end{aligned} \tag{tubelets}$$
 #
-# Every pixel goes to one place, so the gradient goes back from there, and the backward is the inverse:
+# Every pixel goes to one place, so its gradient comes back from there, and the backward is the inverse:
 #
 # $$dx_{c,\ iS + s,\ jP + u,\ kQ + v} = dy_{n m} \tag{tubelets\_backward}$$
 #
@@ -270,9 +270,9 @@ plt.show()
 # %% [markdown]
 # ## From images to videos
 #
-# Videos with labels are rare, and models of images are not. What a ViT has learned can be taken over: its blocks as
-# they are, and each patch's position for all tubelets at that place. Only the filters lack an axis. Two ways to
-# *inflate* the image's filter $w$ to the $S$ frames of a tubelet's, $W_s$:
+# Videos with labels are rare, and models of images are not. What a ViT has learned can be reused: its blocks as they
+# are, and each patch's position for all tubelets at that place. Only the filters lack an axis. Two ways to *inflate*
+# the image's filter $w$ to the $S$ frames of a tubelet's, $W_s$:
 #
 # $$\begin{aligned}
 # \text{central frame} &: W_{\lfloor S/2 \rfloor} = w,\quad W_s = 0 \text{ otherwise} \\
@@ -336,9 +336,9 @@ print(f"whole clips {100 * whole:5.1f} %, first frames {100 * first:5.1f} %, cha
 assert whole > 0.9 and np.isclose(first, chance)
 
 # %% [markdown]
-# Of the first frames exactly one in eight is right, and no model could do better: the eight clips of a digit begin with
-# the same picture, so whatever is said of it is right once. A later frame is as useless, since the digit may have
-# started anywhere. The trained model of clips is no wiser than that if it is shown a clip that stands still:
+# With first frames exactly one in eight is right, and no model could do better: the eight clips of a digit begin with
+# the same picture, so any answer is right for one of the eight. A later frame is as useless, since the digit may have
+# started anywhere. The trained model of clips does no better with a clip that stands still:
 
 # %%
 stills = [accuracy(of_clips, np.repeat(test[:, :, t : t + 1], 8, axis=2)) for t in range(8)]
@@ -347,7 +347,7 @@ assert all(abs(share - chance) < 0.03 for share in stills) and np.isclose(stills
 
 # %% [markdown]
 # And time can be turned around. A clip shown backwards is one of the opposite direction, pixel for pixel, and the model
-# says so. With its frames in a random order, a different one for each clip, what is left is little.
+# says so. With its frames in a random order, a different one for each clip, it is right much less often.
 
 # %%
 names, steps = list(DIRECTIONS), np.array(list(DIRECTIONS.values()))
@@ -400,7 +400,7 @@ hint = "What cancels in (t·h·w)² over t·(h·w)²?"
 exercises.check_number("my_ratio", my_ratio, joint_pairs / pairs_by_frame, hint)
 
 # %% [markdown]
-# **2.** Cut videos into tubelets. `print(exercises.describe("tubelets"))` says what comes in and what is to go out.
+# **2.** Cut videos into tubelets. `print(exercises.describe("tubelets"))` describes its arguments and results.
 
 
 # %%

@@ -31,9 +31,10 @@ random = np.random.default_rng(0)
 # %% [markdown]
 # ## The roofline
 #
-# A GPU does two things at a time: it moves numbers between its memory and its cores, and it computes with them. What
-# takes longer decides. An NVIDIA H200 moves at most 4.8 TB a second, and its tensor cores compute at most 989 Tflop/s
-# in bfloat16 (a multiplication and an addition are two operations). So for every byte that is moved it could compute
+# A GPU does two things at a time: it moves numbers between its memory and its cores, and it computes with them.
+# Whichever takes longer determines the time. An NVIDIA H200 moves at most 4.8 TB a second, and its tensor cores compute
+# at most 989 Tflop/s in bfloat16 (a multiplication and an addition are two operations). So for every byte that is moved
+# it could compute
 #
 # $$\frac{989 \cdot 10^{12}}{4.8 \cdot 10^{12}} \approx 206$$
 #
@@ -118,10 +119,10 @@ assert plain_bytes(B, H, T, d) == 9 * fused_bytes(B, H, T, d)
 # ## Fused: one KV tile after the other
 #
 # What is inside the cores is small: an SM (streaming multiprocessor; an H200 has 132) has 228 kB of shared memory and
-# 256 kB of registers. So a block of threads takes a few queries and goes over the keys and values in tiles. The
-# softmax seems to forbid that, as its largest score and its sum are known only after the last key. **Online softmax**
-# keeps both as they are so far and corrects what it has when a larger score comes. For each query, with the scores $s$
-# of the next tile ([notebook 09](09_machine.ipynb) derives it, and the gradient, too):
+# 256 kB of registers. So a block of threads takes a few queries and goes over the keys and values in tiles. The softmax
+# seems to prevent that, as its largest score and its sum are known only after the last key. **Online softmax** keeps
+# the largest score and the sum of the keys so far, and corrects the sums when a larger score comes. For each query,
+# with the scores $s$ of the next tile ([notebook 09](09_machine.ipynb) derives it, and the gradient, too):
 #
 # $$\begin{aligned}
 # m' &= \max(m, \max s) \\
@@ -131,7 +132,7 @@ assert plain_bytes(B, H, T, d) == 9 * fused_bytes(B, H, T, d)
 #
 # and $y = a / Z$ after the last tile. By hand: the first tile has the scores $0, \ln 3$ and the values $1, 2$, so
 # $m = \ln 3$, $Z = \frac13 + 1$, $a = \frac13 + 2$. The second one has the score $\ln 6$ and the value $5$: now
-# $m' = \ln 6$, everything before counts half, $Z' = \frac23 + 1 = \frac53$, $a' = \frac76 + 5 = \frac{37}6$,
+# $m' = \ln 6$, the sums so far are halved, $Z' = \frac23 + 1 = \frac53$, $a' = \frac76 + 5 = \frac{37}6$,
 # $y = \frac{37}{10}$. At once: $(1 + 3 \cdot 2 + 6 \cdot 5) / (1 + 3 + 6) = 3.7$.
 
 
@@ -180,8 +181,8 @@ print(f"its gradient is off by {report.max_error:.0e} at most")
 # each.
 #
 # The simplest fused kernel gives a thread one query. The thread holds the query, the sum $a$, and $m$ and $Z$ in
-# registers, and for each key of the tile, which is in shared memory, computes $d$ multiply-adds for the score and
-# $d$ for the sum. This is right and moves nothing too much, and it is slow for two reasons.
+# registers, and for each key of the tile, which is in shared memory, computes $d$ multiply-adds for the score and $d$
+# for the sum. This is right and moves no more than necessary, but it is slow for two reasons.
 #
 # **It computes with the ordinary cores**: 67 instead of 989 Tflop/s. **And it needs many registers**: a backward
 # holds four rows of a head, a query, a gradient, two sums. An SM has 65,536 registers. They are dealt out to its blocks
@@ -203,7 +204,7 @@ for registers in (32, 64, 128, 197):
 assert blocks_per_sm(197, 224) == 1 and blocks_per_sm(128, 224) == 2
 
 # %% [markdown]
-# One block on an SM is bad: while all of its warps wait for the next tile to arrive, nobody computes. With several
+# One block on an SM is bad: while all of its warps wait for the next tile to arrive, nothing is computed. With several
 # blocks, others go on. That is what hides the memory's delay of some hundred cycles.
 #
 # ## A fragment: a matrix dealt out to a warp
@@ -262,10 +263,10 @@ assert C_ROW[13].tolist() == [3, 3, 11, 11] and C_COLUMN[13].tolist() == [2, 3, 
 # %% [markdown]
 # ## What the first product leaves is what the second one takes
 #
-# Attention needs two products in a row: $S = q k^\top$, then $y = P v$. A warp takes 16 queries, and a tile of 16
-# keys. $S$ is 16 × 16, two instructions side by side: the left one leaves the columns 0 to 7 in four numbers of each
-# lane, the right one the columns 8 to 15. For the second product $P$ has to be an $A$, of which each lane needs eight
-# numbers. They are the ones it has:
+# Attention needs two products in a row: $S = q k^\top$, then $y = P v$. A warp takes 16 queries, and a tile of 16 keys.
+# $S$ is 16 × 16, two instructions side by side: the left one leaves the columns 0 to 7 in four numbers of each lane,
+# the right one the columns 8 to 15. For the second product $P$ takes the place of $A$, of which each lane needs eight
+# numbers. It has just these already:
 
 # %%
 LEFT_AND_RIGHT = np.concatenate([C_ROW, C_ROW], 1), np.concatenate([C_COLUMN, C_COLUMN + 8], 1)
@@ -273,8 +274,8 @@ assert np.array_equal(LEFT_AND_RIGHT[0], A_ROW) and np.array_equal(LEFT_AND_RIGH
 print("lane 13 has the columns", *LEFT_AND_RIGHT[1][13], "of the scores, and needs", *A_COLUMN[13])
 
 # %% [markdown]
-# So the scores become probabilities where they are, number by number, two are rounded into one register of bfloat16
-# together, and the second product begins. Nothing goes through shared memory, and no lane asks another one. Only the
+# So the scores become probabilities in place, number by number, two of them are rounded to bfloat16 into one register,
+# and the second product begins. Nothing goes through shared memory, and no lane needs another one's numbers. Only the
 # softmax's largest score and its sum are of a whole row, which four lanes share: each finds those of its own numbers,
 # and two shuffles exchange them, first with the neighbour (lane xor 1), then with the pair beside it (lane xor 2).
 #
@@ -358,8 +359,8 @@ print(f"off by {error:.4f} at most, of numbers up to {abs(exact).max():.2f}; a s
 assert error < 2**-7 * abs(exact).max()
 
 # %% [markdown]
-# On a real photograph, cut to 32 × 32 pixels: a head of a trained model (notebook 08) has 65 tokens 24 wide. Neither
-# is a multiple of 16. Zeros fill the width, which change no product; keys behind the last one get scores of −∞.
+# On a real photograph, cut to 32 × 32 pixels: a head of a trained model (notebook 08) has 65 tokens 24 wide. Neither is
+# a multiple of 16. The width is padded with zeros, which change no product; keys after the last one get scores of −∞.
 
 # %%
 trained = load_trained("cifar10-cpu", device="cpu")
@@ -460,8 +461,8 @@ assert times["attention, plain"] == 9 * times["attention, fused"]
 print(f"only from T = {longest} on would the tensor cores be what fused attention waits for")
 
 # %% [markdown]
-# These are bounds. A kernel also needs instructions for what no product is: each score costs an exponential, a maximum,
-# a factor and a rounding. For heads only 16 wide these take longer than the products, and so a kernel for them counts
+# These are bounds. A kernel also needs instructions for the rest: each score costs an exponential, a maximum, a factor
+# and a rounding. For heads only 16 wide these take longer than the products, and so a kernel for them counts
 # instructions. What the package's own kernels need, all of a training step, is in `results/gpu-expected.txt`; its
 # kernels of attention, with the registers of a thread as NVIDIA's compiler says:
 
@@ -490,7 +491,7 @@ exercises.check_number("my_intensity", my_intensity, answer, hint)
 
 # %% [markdown]
 # **2.** Two SMs have each gone over half of the keys for the same queries, and each has $m$, $Z$ and $a$. Put them
-# together. `print(exercises.describe("merge_tiles"))` says what comes in and what is to go out.
+# together. `print(exercises.describe("merge_tiles"))` describes its arguments and results.
 
 
 # %%
