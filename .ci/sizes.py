@@ -15,8 +15,8 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_887,
-    "tests": 28_811,
+    "notebooks": 6_893,
+    "tests": 28_820,
     "tinyvit": 28_729,
     "tinyvit/*": 1_295,
     "tinyvit/bench": 929,

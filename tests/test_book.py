@@ -162,6 +162,17 @@ def test_every_page_and_every_formula_fits(reader, pages):
 
 
 @pytest.mark.book
+@pytest.mark.parametrize("width", [1400, 1920])
+def test_no_line_of_code_is_cut_at_the_right_edge(reader, site, width):
+    page, _ = reader
+    page.set_viewport_size({"width": width, "height": 900})
+    cut = "() => [...document.querySelectorAll('pre')].filter(code => code.scrollWidth > code.clientWidth).length"
+    for path in [*site.glob("[0-9]*.html"), site / "guide/python.html", *site.glob("source/files/functional/a*.html")]:
+        page.goto(path.as_uri())
+        assert page.locator("pre").count() > 3 and page.evaluate(cut) == 0, path.name
+
+
+@pytest.mark.book
 def test_the_search_finds_each_operation_and_its_backward(reader, site):
     page, complaints = reader
     complaints.clear()
