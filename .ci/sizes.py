@@ -16,21 +16,21 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_893,
-    "tests": 28_820,
-    "tinyvit": 28_729,
-    "tinyvit/*": 1_295,
+    "tests": 28_871,
+    "tinyvit": 28_821,
+    "tinyvit/*": 1_301,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_310,
-    "tinyvit/data": 1_596,
+    "tinyvit/cli": 1_315,
+    "tinyvit/data": 1_621,
     "tinyvit/exercises": 3_398,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,
     "tinyvit/kernels": 4_569,
-    "tinyvit/models": 2_951,
+    "tinyvit/models": 2_972,
     "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_803,
-    "tinyvit/training": 4_144,
+    "tinyvit/training": 4_179,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

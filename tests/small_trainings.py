@@ -60,6 +60,15 @@ def segmentation():
     return replace(preset, model=model, freeze="embed", augment=augment, optim=optim, evaluate_every=5, **same)
 
 
+def sizes():
+    """Of images of several sizes, each batch in rows."""
+    preset, config = PRESETS["sized-digits"], base(images=900, epochs=5, optim_accumulate=2)
+    model = replace(preset.model, row_tokens=256, embed_dim=8, depth=2, num_heads=2, mlp_hidden=8, full_attention=(1,))
+    augment = replace(preset.augment, crop=2, policy="rand", erase=0.2)
+    names = "images", "batch_size", "epochs", "device", "threads", "precision", "optim"
+    return replace(preset, model=model, augment=augment, **{name: getattr(config, name) for name in names})
+
+
 def video():
     preset, config = PRESETS["moving-digits"], base(images=1280, batch_size=128, epochs=6)
     model = FactorisedViViTConfig(
@@ -84,6 +93,7 @@ CASES = {  # by name, from a folder with the run `teacher`
     "diffusion": lambda folder: diffusion(),
     "segmentation": lambda folder: segmentation(),
     "video": lambda folder: video(),
+    "sizes": lambda folder: sizes(),
     "small-images": lambda folder: base(
         optim_name="sgd", optim_nesterov=True, optim_small_sizes=(4,), optim_small_until=(0.5,), evaluate_every=3
     ),

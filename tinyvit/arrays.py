@@ -25,6 +25,13 @@ def is_of_cupy(array_type):
     return array_type.__module__.partition(".")[0] == "cupy"
 
 
+def each_image(function, images):
+    """function(images) of an array (B, …); of images of several sizes, an array of objects (B,), one of each image."""
+    if images.dtype.kind != "O":
+        return function(images)
+    return np.fromiter((function(image[None])[0] for image in images), object, len(images))
+
+
 def as_dtype(dtype):
     """`dtype` as a numpy.dtype, if tinyvit keeps weights in it (float32, float64, complex128); else ValueError."""
     try:

@@ -11,12 +11,12 @@ import sys
 import warnings
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import array_module
+from tinyvit.arrays import array_module, each_image
 from tinyvit.keys import Key as Key
 
 MAX_PINNED_BYTES = 1 << 26  # of an array that goes to a GPU through pinned memory
@@ -126,6 +126,8 @@ def to_device(x, device):
         return to_numpy(x)
     xp, device = library(device), as_device(device)
     with current(device):
+        if getattr(getattr(x, "dtype", None), "kind", None) == "O":  # images of several sizes
+            return each_image(partial(to_device, device=device), x)
         if array_module(x) is np:
             return upload(xp, np.asarray(x))
         # CuPy's asarray leaves an array on the GPU that it is on; copy() brings it to the current one.

@@ -10,6 +10,7 @@ from strategies import seeds
 from tinyvit import data
 from tinyvit.data.folder import folder, is_among_images, set_aside, statistics
 from tinyvit.data.images import image_files, read_image
+from tinyvit.models import QwenVisionConfig
 
 
 def make(root, counts, shade=lambda name, i: (i, 2 * i, 3 * i)):
@@ -158,3 +159,12 @@ def test_images_are_resized_as_requested(tmp_path, resample, crop):
     got = {image.tobytes() for image in (*train.images, *test.images)}
     expected = [read_image(path, 3, 4, resample=resample, crop=crop) for path in image_files(tmp_path)]
     assert got == {image.tobytes() for image in expected}
+
+
+def test_images_of_a_folder_keep_their_sizes_up_to_the_nearest_units(tmp_path):
+    for name, size in (("cat/a", (8, 9)), ("cat/b", (30, 20)), ("dog/a", (3, 11)), ("dog/b", (12, 13))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", size, (255, 0, 51)).save(tmp_path / f"{name}.png")
+    split = folder(tmp_path, QwenVisionConfig().nearest_size, crop=None)
+    assert {image.shape for part in split for image in part.images} == {(3, 8, 8), (3, 16, 32), (3, 16, 16)}
+    assert split.train.mean == (1.0, 0.0, 0.2) and split.train.std == (1.0, 1.0, 1.0)

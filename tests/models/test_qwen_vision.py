@@ -57,6 +57,17 @@ def test_images_in_one_row_give_what_each_gives_alone_and_so_do_all_gradients(mo
         np.testing.assert_allclose(gradient, sum(found[name] for *_, found in alone), rtol=1e-11, atol=1e-12)
 
 
+@given(sizes=SIZES, most=st.integers(100, 150))
+def test_rows_hold_every_image_once_in_order_and_no_more_tokens_than_asked_for(sizes, most):
+    model = build(replace(SMALL, row_tokens=most), device="meta")
+    images = images_of(model, sizes)
+    rows = [images[row] for row in model.rows(images)]
+    assert [id(image) for row in rows for image in row] == [*map(id, images)]
+    tokens = [sum(image[0].size // 4 for image in row) for row in rows]
+    assert max(tokens) <= most
+    assert all(count + after[0][0].size // 4 > most for count, after in zip(tokens, rows[1:]))
+
+
 @given(model=encoders(), size=st.integers(1, 2), seed=seeds())
 def test_gradients_of_any_encoder_match_the_complex_step(model, size, seed):
     images = np.random.default_rng(seed).standard_normal((size, *model.image_shape))
@@ -104,6 +115,7 @@ def test_images_that_do_not_fit_are_refused(images, message):
 @pytest.mark.parametrize("fields, message", [
     ({"embed_dim": 12}, "embed_dim 12 must be 2 heads with a multiple of 4 numbers"),
     ({"window_size": 3}, "window_size 3 must be at least patch_size · merge_size = 4"),
+    ({"row_tokens": 23}, "an image of 8×12 pixels has 24 patches, and a row at most 23; make images smaller, or rows"),
     ({"full_attention": (2,)}, r"full_attention must name blocks from 0 to 1, got \(2,\)"),
 ])  # fmt: skip
 def test_shapes_that_can_not_be_built_are_refused(fields, message):
@@ -111,9 +123,10 @@ def test_shapes_that_can_not_be_built_are_refused(fields, message):
         replace(SMALL, **fields)
 
 
+@pytest.mark.parametrize("row_tokens", [None, 40])
 @pytest.mark.parametrize("options", [dict(threads=2), dict(accumulate=3, threads=1)])
-def test_a_training_step_weighs_images_however_they_are_split_into_rows(options):
-    model = redrawn(build(SMALL, dtype="float64"))
+def test_a_training_step_weighs_images_however_they_are_split_into_rows(options, row_tokens):
+    model = redrawn(build(replace(SMALL, row_tokens=row_tokens), dtype="float64"))
     images, labels = images_of(model, [(2, 3), (1, 1), (5, 2), (1, 4)]), np.array([0, 2, 1, 1])
     _, _, expected = outputs_and_gradients(
         model, images, F.cross_entropy_backward(1.0, F.cross_entropy(model(images)[0], labels)[1])

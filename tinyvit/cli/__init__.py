@@ -37,7 +37,7 @@ USAGE = """usage: tinyvit COMMAND …
   exercises export --nbgrader DIR
                            write the exercises as assignments for nbgrader
   data NAME                fetch a data set, or take over a copy of it: cifar10, cifar100; digits, moving-digits,
-                           coloured-digits and segment-digits are built in
+                           coloured-digits, segment-digits and sized-digits are built in
   summary [MODEL]          layer by layer: shapes, parameters, multiply-adds, memory; or that of a run: summary RUN;
                            without one, or for a pattern such as "swin*", the models by name
   gradcheck [MODEL]        check every hand-written gradient

@@ -16,7 +16,7 @@ class Data:
     The cache folder is TINYVIT_DATA, or else the platform's."""
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """The data set: digits, moving-digits, coloured-digits, segment-digits, cifar10 or cifar100."""
+    """The data set: digits, moving-digits, coloured-digits, segment-digits, sized-digits, cifar10 or cifar100."""
     source: Annotated[str | None, arg(name="from")] = None
     """A file or folder that you have: it is read, checked and copied, and nothing is downloaded."""
     data_dir: str | None = None
@@ -48,14 +48,19 @@ class Data:
 
 def describe(name, split):
     """The rows that every data set has."""
-    channels, *frames, height, width = split.train.images.shape[1:]
+    train = split.train.images
+    channels, *frames, height, width = train[0].shape
+    sizes = f"{height}×{width}"
+    if train.ndim == 1:
+        sides = [side for image in train for side in image.shape[1:]]
+        sizes = f"sides from {min(sides)} to {max(sides)}"
     classes = split.train.classes
     shown = ", ".join(classes) if len(classes) <= 10 else f"{', '.join(classes[:4])}, …, {classes[-1]}"
     return [
         ("data set", name),
         ("videos" if frames else "images", f"{len(split.train):,} training and {len(split.test):,} test"),
         *([("frames", str(*frames))] if frames else []),
-        ("pixels", f"{height}×{width}, {channels} channel{'s' * (channels != 1)}"),
+        ("pixels", f"{sizes}, {channels} channel{'s' * (channels != 1)}"),
         ("classes", f"{len(classes)}: {shown}"),
-        ("size", f"{sum(part.images.nbytes for part in split) / 1e6:,.1f} MB of pixels"),
+        ("size", f"{sum(image.nbytes for part in split for image in part.images) / 1e6:,.1f} MB of pixels"),
     ]

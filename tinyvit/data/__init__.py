@@ -12,8 +12,9 @@ from tinyvit.registry import look_up
 DATASETS = {  # name: the file here that is imported for it, and its function of that name
     "digits": "digits", "moving-digits": "moving_digits", "coloured-digits": "coloured_digits", "cifar10": "cifar",
     "cifar100": "cifar", "folder": "folder", "segment-digits": "segment_digits",
+    "sized-digits": "sized_digits",
 }  # fmt: skip
-BUILT_IN = ("digits", "moving-digits", "coloured-digits", "segment-digits")
+BUILT_IN = ("digits", "moving-digits", "coloured-digits", "segment-digits", "sized-digits")
 
 
 def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resample="bicubic", crop=1.0,
@@ -22,7 +23,8 @@ def load(name, data_dir=None, img_size=None, channels=None, frames=None, *, resa
 
     data_dir             its folder; by default CIFAR is looked for in the cache folder, and downloaded if it isn't
                          there. Of segment-digits the one with CIFAR-10, whose images it then takes as photographs
-    img_size, channels   the size and channels that images of a `folder` get; the other data sets have their own
+    img_size, channels   the size (or the function that says it, see `folder`) and channels that images of a `folder`
+                         get; the other data sets have their own
     frames               of the videos of a `folder` or of moving-digits; None for a folder of images
     resample, crop       how, as for `read_image`
     masks                whether each image of a `folder` has a mask: a label for each of its pixels

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import IGNORED, array_module
+from tinyvit.arrays import IGNORED, array_module, each_image
 from tinyvit.data import geometry
 from tinyvit.levels import Kernels
 from tinyvit.validation import Count, NotNegative, Range, Share, validate
@@ -90,6 +90,12 @@ def augment(images, labels, augmentation, dataset, key, dtype="float32", part=No
 def augment_each(images, labels, augmentation, dataset, key, dtype):
     """Images (B, C, H, W), or videos (B, C, T, H, W), changed each by itself and normalised, and their labels: those of
     pixels move with them, and what comes in from outside is ignored."""
+    if images.dtype.kind == "O":  # of several sizes
+        keys = map(key.skip, range(len(images)))
+        changed = each_image(
+            lambda image: augment_each(image, labels, augmentation, dataset, next(keys), dtype)[0], images
+        )
+        return changed, labels
     changes = draw_changes(augmentation, key, len(images), *images.shape[-2:])
     kernel = CHANGED.find(images) if dtype == "float32" else None
     if labels.ndim > 1 and changes.matrices is not None:

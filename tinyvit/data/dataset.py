@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tinyvit.arrays import IGNORED
+from tinyvit.arrays import IGNORED, each_image
 from tinyvit.backend import constant, device_of
 from tinyvit.keys import Key
 from tinyvit.text import did_you_mean
@@ -21,7 +21,7 @@ class Dataset:
     """Images (n, C, H, W), or videos (n, C, T, H, W), with labels (n,) from 0 to K−1, or one for each pixel, (n, H, W),
     which may be `IGNORED`, too.
 
-    Images of several sizes are an array of objects (n,), each of them an array (C, H, W): see `packing`.
+    Images of several sizes are an array of objects (n,), each of them an array (C, H, W).
 
     scale      what a fully lit pixel is in `images`: 255 for bytes
     mean, std  of each channel, as a fraction of `scale`
@@ -82,6 +82,8 @@ class Split(NamedTuple):
 
 def normalise(images, mean, std, scale, dtype="float32"):
     """(images/scale − mean) / std of images (B, C, …), with one mean and std per channel."""
+    if images.dtype.kind == "O":
+        return each_image(lambda image: normalise(image, mean, std, scale, dtype), images)
     pixels = images.astype(dtype)  # a copy, which the rest may overwrite
     axes = images.ndim - 2
     factor, shift = factor_and_shift(tuple(mean), tuple(std), scale, pixels.dtype, device_of(images), axes)

@@ -19,7 +19,7 @@ MAX_DROPPED_FRACTION = 1 / 8  # of the images at most, in a shuffled epoch
 
 
 class Batch(NamedTuple):
-    images: Array   # (B, C, H, W)  normalised
+    images: Array   # (B, C, H, W)  normalised; objects (B,) where they are of several sizes
     targets: Array  # (B,) labels, (B, H, W) those of pixels, or (B, K) probabilities where images are mixed
 
 
@@ -86,8 +86,7 @@ class Loader:
         first, end = self.edges[i : i + 2]
         key = key.skip(first)
         with current(self.device):
-            chosen = array_module(images).asarray(rows[first:end])
-            images, labels = images[chosen], labels[chosen]
+            images, labels = (array[array_module(array).asarray(rows[first:end])] for array in (images, labels))
             part = self.part and self.part(end - first)
             return Batch(*augment(images, labels, self.augmentation, self.dataset, key, self.dtype, part))
 

@@ -1,11 +1,13 @@
 """How images become a trained model's input, and the names of its classes."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tinyvit.arrays import each_image
 from tinyvit.backend import to_numpy
 from tinyvit.data.dataset import Resample, normalise
 from tinyvit.text import shorten
@@ -25,6 +27,8 @@ class Preprocessing:
     crop       what is cut out of the middle: this share of the image after its shorter side was made to fit, 1 for all
                that fits; None cuts nothing and stretches the image to img_size
     frames     of the videos that the model reads; None for images
+    size_of    where images keep their own size, the function of height and width that says to which they are resized;
+               the model's configuration has it, and not the JSON text
 
     Raises ValueError for what is of another type or doesn't fit together.
     """
@@ -38,6 +42,7 @@ class Preprocessing:
     resample: Resample = "bicubic"
     crop: PositiveShare | None = 1.0
     frames: PositiveInt | None = None
+    size_of: Any = None
 
     def __post_init__(self):
         validate(self)
@@ -49,7 +54,7 @@ class Preprocessing:
     @classmethod
     def from_dataset(cls, dataset):
         """The preprocessing of a `Dataset`."""
-        _, channels, *frames, height, width = dataset.images.shape
+        channels, *frames, height, width = dataset.images[0].shape
         named = {"frames": frames[0]} if frames else {}
         return cls(tuple(dataset.classes), channels, (height, width), dataset.mean, dataset.std, dataset.scale, **named)
 
@@ -63,7 +68,9 @@ class Preprocessing:
 
     def to_json(self):
         """This as JSON text."""
-        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+        values = asdict(replace(self, size_of=None))
+        del values["size_of"]
+        return json.dumps(values, indent=2, allow_nan=False) + "\n"
 
     @property
     def shape(self):
@@ -80,7 +87,8 @@ class Preprocessing:
     @property
     def options(self):
         """The arguments of `read_image` and `read_video` besides a path."""
-        options = dict(channels=self.channels, size=self.img_size, resample=self.resample, crop=self.crop)
+        size = self.size_of or self.img_size
+        options = dict(channels=self.channels, size=size, resample=self.resample, crop=self.crop)
         return options if self.frames is None else options | {"frames": self.frames}
 
     def pixels(self, images):
@@ -116,7 +124,7 @@ class Preprocessing:
             videos = [images] if is_image(images[0]) else images
             return np.stack([as_video(video, **self.options) for video in videos])
         if isinstance(images, (list, tuple)):
-            return np.concatenate([self.pixels(image) for image in images])
+            return self.batch([pixels for image in images for pixels in self.pixels(image)])
         if not is_image(images):
             raise ValueError(
                 "expected an image (H, W) or (H, W, C) as uint8, a list of these, or an array (B, H, W, C) or "
@@ -124,13 +132,19 @@ class Preprocessing:
             )
         return as_pixels(images, **self.options)[None]
 
+    def batch(self, images):
+        """A list of images of this `shape` as one array; as objects (B,) where they keep their own sizes."""
+        return np.stack(images) if self.size_of is None else np.fromiter(images, object, len(images))
+
     def __call__(self, images, dtype="float32"):
         """Images of 0 to 255, uint8 (B, C, H, W), or videos (B, C, T, H, W), as the model sees them.
 
         For a data set of bytes this is `Dataset.normalise`, bit for bit; for one of another scale the pixels are
         brought to that scale first, not rounded.
         """
-        expected = self.shape
+        if images.dtype.kind == "O":
+            return each_image(partial(self, dtype=dtype), images)
+        expected = self.shape if self.size_of is None else (self.channels, *self.size_of(*images.shape[-2:]))
         if images.dtype != np.uint8 or images.shape[1:] != expected:
             raise ValueError(f"expected uint8 images (B, {', '.join(map(str, expected))}), got {images.dtype} "
                              f"{images.shape}")  # fmt: skip

@@ -29,10 +29,10 @@ def resize_dataset(dataset, size, resample="bicubic", crop=1.0):
     images, size = dataset.images, height_width(size)
     if images.shape[-2:] == size:
         return dataset
-    as_bytes = images.dtype == np.uint8 and dataset.scale == 255
+    as_bytes, shape = images[0].dtype == np.uint8 and dataset.scale == 255, images[0].shape[:-2]
     new = np.dtype("uint8" if as_bytes else "float32")
-    check_memory(len(images), prod(images.shape[1:-2]) * new.itemsize, size)
-    planes = images.reshape(-1, *images.shape[-2:])  # a channel each, of a frame
+    check_memory(len(images), prod(shape) * new.itemsize, size)
+    planes = [plane for image in images for plane in image.reshape(-1, *image.shape[-2:])]  # a channel each, of a frame
     result = np.empty((len(planes), *size), new)
 
     def run(first):
@@ -41,7 +41,7 @@ def resize_dataset(dataset, size, resample="bicubic", crop=1.0):
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(run, range(0, len(planes), CHANNELS_AT_A_TIME)))
-    result = result.reshape(*images.shape[:-2], *size)
+    result = result.reshape(len(images), *shape, *size)
     labels = dataset.labels
     if labels.ndim > 1:
         masks = map(Image.fromarray, labels.astype("uint8"))
@@ -55,6 +55,8 @@ def shrink(images, size):
     A pixel that is covered in part counts in part, so an image keeps its mean. Area weights, unlike the few pixels of a
     bilinear interpolation, leave nothing out that could alias.
     """
+    if images.dtype.kind == "O":  # of several sizes, which stay as they are
+        return images
     H, W = images.shape[-2:]
     height, width = size
     if not (0 < height <= H and 0 < width <= W):

@@ -55,11 +55,11 @@ def chosen(images, count, generator):
     return images[generator.choice(len(images), count, replace=count > len(images))]
 
 
-def crops(scenes, count, generator):
-    """Squares (count, 3, 32, 32) out of photographs (n, 3, H, W), anywhere in them."""
-    n, _, H, W = scenes.shape
-    windows = np.lib.stride_tricks.sliding_window_view(scenes, (SIDE, SIDE), (2, 3))
-    places = generator.integers(0, (n, H - SIDE + 1, W - SIDE + 1), (count, 3))
+def crops(scenes, count, generator, size=(SIDE, SIDE)):
+    """Parts (count, 3, h, w) of photographs (n, 3, H, W), of one size, anywhere in them."""
+    windows = np.lib.stride_tricks.sliding_window_view(scenes, size, (2, 3))  # (n, 3, H−h+1, W−w+1, h, w)
+    n, _, *last = windows.shape[:4]
+    places = generator.integers(0, (n, *last), (count, 3))
     return windows[places[:, 0], :, places[:, 1], places[:, 2]]
 
 

@@ -126,6 +126,10 @@ class Architecture(Module):
         """The context of a forward of these images through the parts."""
         return ctx or Context()
 
+    def rows(self, images):
+        """Slices of images that one forward takes: here all at a time, which have one size."""
+        return [slice(0, len(images))]
+
     def forward_above(self, images, frozen, ctx=None):
         """The output, and the caches of all parts but the first `frozen`, which a backward won't reach.
 
@@ -245,6 +249,12 @@ class Architecture(Module):
 
     def __repr__(self):
         return f"{type(self).__name__}({self.num_parameters():,} parameters, {self.config})"
+
+
+def size_read(config):
+    """The size (H, W) that images are made into, or the function of an image's height and width that says it where a
+    model of this configuration leaves images their own."""
+    return config.nearest_size if getattr(config, "row_tokens", None) else as_pair(config.img_size)
 
 
 def image_shape(config):

@@ -6,6 +6,7 @@ Bai et al. 2025, "Qwen2.5-VL technical report", section 2.1.1.
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from math import inf, prod
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -35,6 +36,9 @@ class QwenVisionConfig:
 
     img_size: Sides = 32
     """Side of the images in pixels, or height and width, where nothing else is said; all others are read, too."""
+    row_tokens: PositiveInt | None = None
+    """Patches at most of a row of images; a training then leaves each image its own size. Without it all are resized to
+    one size."""
     patch_size: PositiveInt = 4
     """Side of a patch in pixels."""
     tubelet_frames: PositiveInt = 1
@@ -78,8 +82,13 @@ class QwenVisionConfig:
         return self.patch_size * self.merge_size
 
     def nearest_size(self, height, width):
-        """The (height, width) nearest to these that units divide."""
-        return tuple(max(1, round(side / self.unit)) * self.unit for side in (height, width))
+        """The (height, width) nearest to these that units divide; ValueError for an image that is longer than a row."""
+        nearest = tuple(max(1, round(side / self.unit)) * self.unit for side in (height, width))
+        count = prod(nearest) // self.patch_size**2
+        if self.row_tokens is not None and count > self.row_tokens:
+            raise ValueError(f"an image of {height}×{width} pixels has {count:,} patches, and a row at most "
+                             f"{self.row_tokens:,}; make images smaller, or rows longer by row_tokens")  # fmt: skip
+        return nearest
 
     def grid_of(self, size):
         """(rows, columns) of the patches of images (height, width); ValueError for sides that units don't divide."""
@@ -267,6 +276,18 @@ class QwenVision(Architecture):
         self.head = linear_head(config.out_dim, config.num_classes)
 
     at_img_size = ConvNet.at_img_size  # all weights stay
+
+    def rows(self, images):
+        """Slices of images of several sizes, in their order, each a row that ends before the image that would make it
+        longer than row_tokens. Dehghani et al. 2023, "Patch n' Pack: NaViT", section 2.1."""
+        start, used = 0, 0
+        for number, size in enumerate(sizes_of(images)):
+            count = prod(size) // self.config.patch_size**2
+            if number and used + count > (self.config.row_tokens or inf):
+                yield slice(start, number)
+                start, used = number, 0
+            used += count
+        yield slice(start, len(images))
 
     @property
     def depth(self):

@@ -9,6 +9,7 @@ from tinyvit.data import Augmentation as AugmentConfig
 from tinyvit.data.dataset import Resample
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import build, config_class
+from tinyvit.models.architecture import size_read
 from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn.precision import check_precision
 from tinyvit.text import list_names
@@ -182,6 +183,7 @@ def why_no_graph(config, device, ranks=1, kernels=None):
         "is not for --kernels reference, as CuPy's own products can't be captured": kernels == "reference",
         "is not for float64, as CuPy's own products can't be captured": config.precision == "float64",
         "is not for optim.small-sizes, as resizing positions can't be captured": config.optim.small_sizes,
+        "is not for model.row-tokens, as each batch has other sizes of images": callable(size_read(config.model)),
     }
     return next((reason for reason, holds in refused.items() if holds), None)
 
@@ -202,7 +204,7 @@ class TrainConfig(RunOptions):
     """A training run."""
 
     dataset: Literal[
-        "digits", "moving-digits", "coloured-digits", "segment-digits", "cifar10", "cifar100", "folder"
+        "digits", "moving-digits", "coloured-digits", "segment-digits", "sized-digits", "cifar10", "cifar100", "folder"
     ]
     """The data set."""
     model: Any
@@ -263,6 +265,11 @@ class TrainConfig(RunOptions):
             self.dataset == "folder" or self.crop in (1, None),
             f"crop is for the images of a folder; for {self.dataset} it must be 1, or None to stretch them", self.crop,
         )  # fmt: skip
+        if callable(size_read(self.model)):
+            require(self.task == "classification", "model.row-tokens is for the task 'classification'", self.task)
+            mixed = self.augment.mixup, self.augment.cutmix
+            require(not any(mixed), "augment.mixup and augment.cutmix must be 0 with model.row-tokens, as images of "
+                    "several sizes can't be mixed", mixed)  # fmt: skip
         for side in self.optim.small_sizes:
             require(side <= smallest, f"optim.small-sizes must be at most {smallest}", side)
             replace(self.model, img_size=side)  # raises for a size that can't be built

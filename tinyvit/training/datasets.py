@@ -6,7 +6,7 @@ from dataclasses import replace
 from tinyvit import data
 from tinyvit.files import expand_path
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.architecture import image_shape
+from tinyvit.models.architecture import image_shape, size_read
 from tinyvit.training.run_folder import locate_run
 from tinyvit.training.tasks import task_class
 
@@ -45,7 +45,7 @@ def load_classes(config, data_dir=None, **resizing):
     resizing = {"resample": config.resample, "crop": config.crop} | resizing
     resizing["masks"] = task_class(config.task).labels_pixels
     frames = getattr(c, "frames", None)
-    split = data.load(config.dataset, where, as_pair(c.img_size), c.in_chans, frames, **resizing)
+    split = data.load(config.dataset, where, size_read(c), c.in_chans, frames, **resizing)
     return data.choose(split, config.classes or None)
 
 
@@ -61,7 +61,7 @@ def as_configured(dataset, config):
 
 def require_channels(dataset, channels, name):
     """Raise ValueError unless images have as many channels as the model reads."""
-    found = dataset.images.shape[1]
+    found = len(dataset.images[0])
     if found != channels:
         raise ValueError(f"the model reads {channels}-channel images, got {found}-channel ones in {name}")
 
@@ -69,7 +69,14 @@ def require_channels(dataset, channels, name):
 def check_fit(config, dataset):
     """Raise ValueError unless the model can read the images and name the classes, and a crop leaves some of them."""
     model, crop = config.model, config.augment.crop
-    shape, found = image_shape(model), dataset.images.shape[1:]
+    shape, found = image_shape(model), dataset.images[0].shape
+    if dataset.images.ndim == 1 and callable(size_read(model)):
+        for image in dataset.images:
+            model.grid_of(image.shape[1:])
+        found = (*found[:1], *shape[1:])
+    elif dataset.images.ndim == 1:
+        raise ValueError("the data set's images have several sizes; take --architecture qwen_vision and "
+                         "--model.row-tokens, or --resize-images")  # fmt: skip
     if found != shape:
         raise ValueError(
             f"the model reads {'images' if len(shape) == 3 else 'videos'} {shape}, but the data set's are {found} "

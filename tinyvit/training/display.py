@@ -4,8 +4,8 @@ import contextlib
 import sys
 
 from tinyvit.backend import gpu
-from tinyvit.functional.patches import as_pair
 from tinyvit.levels import without_numba
+from tinyvit.models.architecture import size_read
 from tinyvit.text import printable, say
 from tinyvit.training.threads import concurrent_threads
 
@@ -34,7 +34,8 @@ class Display:
         self.task, config, split, steps = trainer.task, trainer.config, trainer.split, len(trainer.loader)
         device, reason, threads = trainer.device, trainer.why_not_gpu, concurrent_threads(trainer.threads)
         ranks = trainer.ranks
-        height, width = as_pair(config.model.img_size)
+        size = size_read(config.model)
+        size = "their own sizes" if callable(size) else "{}×{}".format(*size)
         frames = getattr(config.model, "frames", None)
         shown = "images" if frames is None else f"videos of {frames} frames"
         shape = [text.format(vars(config.model)[name]) for name, text in SHAPE.items() if name in vars(config.model)]
@@ -42,7 +43,7 @@ class Display:
         self.widths = {name: max(10, len(self.task.heading(name))) for name in self.task.columns}
         self.print(
             f"{config.dataset}: {len(split.train):,} training and {len(split.test):,} {self.task.part} {shown} "
-            f"of {height}×{width}, {len(split.train.classes)} classes\n"
+            f"of {size}, {len(split.train.classes)} classes\n"
             f"{config.architecture}, {config.task}: "
             f"{', '.join([f'{trainer.model.num_parameters():,} parameters', *shape])}\n"
             f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {steps} step{'s' * (steps != 1)}, "

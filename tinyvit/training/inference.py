@@ -8,7 +8,7 @@ from tinyvit.models.architecture import Architecture
 from tinyvit.models.summary import widest_output
 from tinyvit.training.distributed import shared_by
 from tinyvit.training.memory import freed_memory_kept
-from tinyvit.training.threads import map_threads, slices, threads_for
+from tinyvit.training.threads import map_threads, rows_in, slices, threads_for
 
 FORWARD_BYTES = 1 << 29    # that the forward of an evaluation may take, as far as its batch decides it
 OUTPUTS_PER_FORWARD = 3.5  # memory of a forward, in arrays as large as its largest output
@@ -26,15 +26,15 @@ def in_parts(function, model, images, threads=None):
 
     Inside `Ranks.sharing` each rank computes its part of the batch, and all get all of it.
     """
-    ranks, xp = shared_by.get(), array_module(images)
+    ranks = shared_by.get()
     with freed_memory_kept(), model.storage.compute_scope(), np.errstate(all="ignore"):
         own = images if ranks is None else images[ranks.part(len(images)).where]
         count = threads_for(own, threads)
-        parts = [own[part] for part in slices(len(own), count)]
+        parts = [own[row] for part in slices(len(own), count) for row in rows_in(model, own, part)]
         found = map_threads(function, parts, count, model.storage.device)
         if ranks is not None:
             found = [rows for part in ranks.results(found) for rows in part]
-        return xp.concatenate(found)
+        return array_module(found[0]).concatenate(found)
 
 
 def sum_over(images, function):

@@ -10,6 +10,7 @@ import tinyvit
 from tinyvit.backend import gpu
 from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.levels import using
+from tinyvit.models.architecture import image_shape
 from tinyvit.training.config import to_json
 from tinyvit.training.curves import draw_curves
 from tinyvit.training.display import Display, SilentDisplay
@@ -123,7 +124,8 @@ def run(trainer, folder, display):
     ):  # fmt: skip
         stop = ranks.stop(signalled)
         prepared = Preprocessing.from_dataset(trainer.split.train)
-        prepared = replace(prepared, resample=config.resample, crop=config.crop)
+        size = image_shape(config.model)[-2:]
+        prepared = replace(prepared, img_size=size, resample=config.resample, crop=config.crop)
         ranks.first(folder.write, folder.preprocessing, prepared.to_json().encode())
         ranks.first(folder.write_metrics, trainer.history)
         if config.init.run and not ranks.first(folder.checkpoints.manifests):

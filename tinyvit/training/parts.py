@@ -11,7 +11,7 @@ from tinyvit.arrays import array_module
 from tinyvit.backend import to_device
 from tinyvit.nn import Context
 from tinyvit.training.meeting import Meeting, mixes_samples
-from tinyvit.training.threads import map_threads, slices, thread_state, threads_for, workers
+from tinyvit.training.threads import map_threads, rows_in, slices, thread_state, threads_for, workers
 
 
 class BatchParts:
@@ -50,11 +50,16 @@ class BatchParts:
         where = self.slices[number]
         if self.meeting is not None:
             ctx = replace(ctx or Context(), join=partial(self.meeting.exchange, number))
-        for piece in slices(where.stop - where.start, self.accumulate, where.start):
+        for piece in self.pieces(where, batch):
             arrays = {name: array[piece] for name, array in batch.items()}
             moved = ctx if ctx is None or ctx.key is None else replace(ctx, key=ctx.key.skip(piece.start))
             arguments = [arrays] if self.by_name else arrays.values()
             yield (*arguments, moved), (piece.stop - piece.start) / self.samples
+
+    def pieces(self, where, batch):
+        """The slices of the microbatches of a part: `accumulate` of them, each cut into `rows_in` it."""
+        for piece in slices(where.stop - where.start, self.accumulate, where.start):
+            yield from rows_in(self.model, next(iter(batch.values())), piece)
 
     def add_up(self, buffers, results):
         """Sum the gradients of all parts, in order, into the model's own; returns the results of their microbatches.

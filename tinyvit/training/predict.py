@@ -95,7 +95,7 @@ def of_files(function, model, preprocessing, paths, threads=None, invert=None):
         good = [(path, image) for path, image in batch if not isinstance(image, Exception)]
         if good:
             names, images = zip(*good)
-            images = np.stack(images)
+            images = preprocessing.batch(images)
             if invert is not None:
                 images = 255 - images if invert else images
                 warn_if_inverted(images, np.mean(preprocessing.mean), invert)
@@ -107,11 +107,12 @@ def of_files(function, model, preprocessing, paths, threads=None, invert=None):
 
 
 def warn_if_inverted(images, mean, invert):
-    """Warn if one of the images, uint8 (B, …), is mostly light and the training images were mostly dark, or vice versa.
+    """Warn if one of the images, uint8 (B, …), or objects (B,), is mostly light and the training images were mostly
+    dark, or vice versa.
 
     mean   the mean of the training images' pixels, from 0 to 1
     """
-    levels = images.reshape(len(images), -1).mean(1) / 255
+    levels = np.array([image.mean() / 255 for image in images])
     is_light, is_dark = mean < 0.4 and levels.max() > 0.6, mean > 0.6 and levels.min() < 0.4
     if is_light or is_dark:
         own, other = ("light", "dark") if is_light else ("dark", "light")

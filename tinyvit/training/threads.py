@@ -67,11 +67,11 @@ def concurrent_threads(threads):
 
 def threads_for(images, threads=None):
     """The number of threads to split a batch over: `threads` if given, otherwise as many cores as there is work for."""
-    if array_module(images) is not np:
+    if array_module(next(iter(images), images)) is not np:
         return 1
     count = thread_count(threads)
     # Small parts would wait for the interpreter, of which there is one, and not for arithmetic.
-    return count if threads is not None else max(1, min(count, images.size // MIN_PIXELS_PER_THREAD))
+    return count if threads is not None else max(1, min(count, sum(map(np.size, images)) // MIN_PIXELS_PER_THREAD))
 
 
 def map_threads(function, pieces, threads, device="cpu", meeting=None):
@@ -165,3 +165,11 @@ def slices(length, parts, start=0):
     parts = max(1, min(parts, length))
     edges = [start + length * i // parts for i in range(parts + 1)]
     return [slice(begin, end) for begin, end in pairwise(edges) if end > begin]
+
+
+def rows_in(model, images, part):
+    """The slices of images in which a model takes those in the slice `part`: all together, unless they have several
+    sizes. Then they are the model's `rows`."""
+    if images.dtype.kind != "O":
+        return [part]
+    return [slice(part.start + row.start, part.start + row.stop) for row in model.rows(images[part])]

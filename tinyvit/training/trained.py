@@ -12,7 +12,7 @@ from tinyvit.data.preprocessing import Preprocessing
 from tinyvit.files import create, read_text, write_with_manifest
 from tinyvit.functional.patches import as_pair
 from tinyvit.models import architecture_name
-from tinyvit.models.architecture import HEADLESS, Architecture, image_shape
+from tinyvit.models.architecture import HEADLESS, Architecture, image_shape, size_read
 from tinyvit.models.registry import ARCHITECTURES
 from tinyvit.nn import Module
 from tinyvit.nn.precision import MASTER, is_available
@@ -53,6 +53,8 @@ def load_trained(path, device="auto", best=False):
     if not folder.preprocessing.is_file():
         raise ValueError(f"{folder.preprocessing} is missing; finish the run with tinyvit train --resume {folder.path}")
     preprocessing = Preprocessing.from_json(read_text(folder.preprocessing), folder.preprocessing)
+    size = size_read(config.model)
+    preprocessing = replace(preprocessing, size_of=size if callable(size) else None)
     reads, says = image_shape(config.model), preprocessing.shape
     if task.needs_classes:
         reads, says = (*reads, config.model.num_classes), (*says, len(preprocessing.classes))

@@ -19,6 +19,7 @@ from tinyvit.data.resize import shrink
 from tinyvit.functional.patches import as_pair
 from tinyvit.keys import Key
 from tinyvit.levels import level
+from tinyvit.models.architecture import image_shape
 from tinyvit.models.summary import activation_bytes
 from tinyvit.nn import Context
 from tinyvit.nn.precision import check_precision, fastest_precision
@@ -134,7 +135,7 @@ class Trainer:
         config, last = self.config, self.total_steps - 1
         key, train = Key(config.seed, last), self.split.train
         samples = max(2, min(self.largest, MEASURED_BYTES // activation_bytes(self.task.backbone(self.model), 1)))
-        images = np.zeros((samples, *train.images.shape[1:-2], *self.image_size(last)), self.model.dtype)
+        images = np.zeros((samples, *image_shape(config.model)[:-2], *self.image_size(last)), self.model.dtype)
         labels = np.resize(train.labels, (samples, *train.labels.shape[1:]))
         arrays = (to_device(x, self.device) for x in (images, labels))
 
@@ -368,7 +369,7 @@ class Trainer:
 def digest_of(dataset):
     """A checksum of a `Dataset`'s images, labels and classes, in this order."""
     digest = hashlib.sha256(repr((dataset.classes, dataset.images.shape)).encode())
-    for array in (dataset.images, dataset.labels):
+    for array in (*dataset.images, dataset.labels):
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
 

@@ -6,7 +6,7 @@ from math import log
 import numpy as np
 
 from tinyvit import functional as F
-from tinyvit.arrays import array_module
+from tinyvit.arrays import array_module, each_image
 from tinyvit.backend import to_numpy
 from tinyvit.functional.softmax import log_softmax
 from tinyvit.models.architecture import Architecture, require_classes
@@ -145,7 +145,6 @@ def classify(model, images, threads=None, tta=False):
     On a CPU the process keeps the memory that this takes for the next time.
     """
     require_classes(model)
-    xp = array_module(images)
 
     def logits_of_part(part):
         return F.cast(model(part, Context(keep_caches=False))[0], model.dtype)
@@ -154,7 +153,7 @@ def classify(model, images, threads=None, tta=False):
         logits = logits_of_part(part)
         if not tta:
             return logits
-        mirrored = logits_of_part(part[..., ::-1])
-        return xp.logaddexp(log_softmax(logits), log_softmax(mirrored)) - log(2)
+        mirrored = logits_of_part(each_image(lambda images: images[..., ::-1], part))
+        return array_module(logits).logaddexp(log_softmax(logits), log_softmax(mirrored)) - log(2)
 
     return in_parts(run, model, images, threads)
