@@ -16,13 +16,13 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_893,
-    "tests": 28_871,
-    "tinyvit": 28_821,
+    "tests": 28_872,
+    "tinyvit": 28_874,
     "tinyvit/*": 1_301,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_315,
     "tinyvit/data": 1_621,
-    "tinyvit/exercises": 3_398,
+    "tinyvit/exercises": 3_451,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,
     "tinyvit/kernels": 4_569,

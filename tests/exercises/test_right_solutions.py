@@ -66,7 +66,7 @@ def worked_example_backward(patches):
 # are held to their forwards below.
 SAME = (F.conv2d, F.batch_norm, F.group_norm, F.standardize_weight, F.max_pool2d, F.place_tokens, F.add_noise,
         F.tubelets, F.from_tubelets, F.cross_entropy, F.rope, F.merge_patches, F.distillation, F.dino_loss,
-        F.contrastive_loss, F.resize_bilinear, F.pixel_cross_entropy)  # fmt: skip
+        F.contrastive_loss, F.resize_bilinear, F.pixel_cross_entropy, F.rope_halves, F.packed_attention)  # fmt: skip
 BACKWARDS = "relu", "silu", "scale_channels", "l2_normalise"
 LOSSES = "distillation", "dino_loss", "contrastive_loss"
 
@@ -108,6 +108,7 @@ PACKAGE = {
     "mae_loss": mae_loss,
     "causal_attention": lambda q, k, v: F.attention(q, k, v, causal_mask(q.shape[2]))[0],
     "layer_scale_backward": lambda dy, x, weight: (dy, *gradients_of("layer_scale", dy, x, weight)),
+    "reorder_tokens": lambda x, order: F.take_tokens(x, np.broadcast_to(order, x.shape[:2]))[0],
     "merge_tiles": merge_tiles,
     "to_fragments": lambda A: A.reshape(2, 8, 2, 4, 2).transpose(1, 3, 2, 0, 4).reshape(32, 8),
 }

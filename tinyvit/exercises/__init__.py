@@ -72,6 +72,9 @@ The exercises, and the arguments that each passes to your function:
     layernorm2d(x, weight, bias, eps)               layernorm2d_backward(dy, x, weight, eps)
     resize_bilinear(x, size)                        resize_bilinear_backward(dy, x)
     pixel_cross_entropy(logits, labels, ignore)     pixel_cross_entropy_backward(dy, logits, labels, ignore)
+    rope_halves(x, positions, theta)                rope_halves_backward(dy, positions, theta)
+    packed_attention(q, k, v, bounds)               packed_attention_backward(dy, q, k, v, bounds)
+    reorder_tokens(x, order)                        reorder_tokens_backward(dy, order)
 
 One convention holds for all. Plain float64 arrays come in, by position (by name what a function takes only so), and
 plain arrays go out: one bare, several as a tuple or a list. A forward returns its result and no cache. A backward gets

@@ -30,6 +30,7 @@ NOTEBOOKS = {  # the topics of each
     "19_tubelets": "videos",
     "20_attention_on_a_gpu": "tensor_cores",
     "22_dense_prediction": "dense",
+    "23_native_size": "packed_rows",
 }
 TOPICS = " ".join(NOTEBOOKS.values()).split()
 BY_TOPIC = {topic: read_texts(import_module(f"tinyvit.exercises.topics.{topic}")) for topic in TOPICS}
