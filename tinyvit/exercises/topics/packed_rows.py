@@ -37,10 +37,16 @@ def rope_halves(x, positions, theta):
     """
     quarter = x.shape[-1] // 4
     frequencies = theta ** -(np.arange(quarter) / quarter)
-    angles = np.concatenate([positions[:, :1] * frequencies, positions[:, 1:] * frequencies], 1)  # (N, d/2)
-    cos, sin = np.cos(angles), np.sin(angles)
-    a, b = x[..., : 2 * quarter], x[..., 2 * quarter :]
-    return np.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+    by_row = positions[:, :1] * frequencies
+    by_column = positions[:, 1:] * frequencies
+    angles = np.concatenate([by_row, by_column], -1)                           # (N, d/2)
+    cos = np.cos(angles)
+    sin = np.sin(angles)
+    a = x[..., : 2 * quarter]
+    b = x[..., 2 * quarter :]
+    first = a * cos - b * sin
+    second = a * sin + b * cos
+    return np.concatenate([first, second], -1)
 
 
 @exercise(forward=rope_halves)
@@ -54,12 +60,7 @@ def rope_halves_backward(dy, positions, theta):
     returns
       dx  (B, H, N, d)
     """
-    quarter = dy.shape[-1] // 4
-    frequencies = theta ** -(np.arange(quarter) / quarter)
-    angles = np.concatenate([positions[:, :1] * frequencies, positions[:, 1:] * frequencies], 1)  # (N, d/2)
-    cos, sin = np.cos(angles), np.sin(angles)
-    a, b = dy[..., : 2 * quarter], dy[..., 2 * quarter :]
-    return np.concatenate([a * cos + b * sin, b * cos - a * sin], -1)
+    return rope_halves(dy, -positions, theta)
 
 
 @exercise(row_inputs, "B H N=11,13 d e count=4,3,1")
@@ -77,7 +78,8 @@ def packed_attention(q, k, v, bounds):
     """
     image = np.searchsorted(bounds, np.arange(q.shape[-2]), "right")           # (N,)  the number of each token's image
     same = image[:, None] == image
-    scores = np.where(same, q @ k.mT * q.shape[-1] ** -0.5, -np.inf)
+    products = q @ k.mT * q.shape[-1] ** -0.5
+    scores = np.where(same, products, -np.inf)
     probs = softmax(scores)
     return probs @ v
 
@@ -100,11 +102,15 @@ def packed_attention_backward(dy, q, k, v, bounds):
     scale = q.shape[-1] ** -0.5
     image = np.searchsorted(bounds, np.arange(q.shape[-2]), "right")           # (N,)
     same = image[:, None] == image
-    scores = np.where(same, q @ k.mT * scale, -np.inf)
-    dv = softmax(scores).mT @ dy
+    products = q @ k.mT * scale
+    scores = np.where(same, products, -np.inf)
+    probs = softmax(scores)
+    dv = probs.mT @ dy
     dprobs = dy @ v.mT
     dscores = softmax_backward(dprobs, scores) * scale
-    return dscores @ k, dscores.mT @ q, dv
+    dq = dscores @ k
+    dk = dscores.mT @ q
+    return dq, dk, dv
 
 
 @exercise(order_inputs, "B N=7,8,1 D")
