@@ -15,14 +15,14 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_893,
-    "tests": 28_872,
-    "tinyvit": 28_880,
+    "notebooks": 7_086,
+    "tests": 28_875,
+    "tinyvit": 28_894,
     "tinyvit/*": 1_301,
     "tinyvit/bench": 929,
     "tinyvit/cli": 1_315,
-    "tinyvit/data": 1_621,
-    "tinyvit/exercises": 3_457,
+    "tinyvit/data": 1_625,
+    "tinyvit/exercises": 3_460,
     "tinyvit/functional": 2_374,
     "tinyvit/interop": 1_532,
     "tinyvit/kernels": 4_569,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_803,
-    "tinyvit/training": 4_179,
+    "tinyvit/training": 4_186,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

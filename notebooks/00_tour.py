@@ -272,6 +272,7 @@ else:
 # | 20 | [Attention on a GPU](20_attention_on_a_gpu.ipynb) | what moves, what waits: tiles, warps, tensor cores |
 # | 21 | [Why does my training go wrong?](21_broken_trainings.ipynb) | eight faults, seen in loss and gradients |
 # | 22 | [One label a pixel](22_dense_prediction.ipynb) | dense prediction: heads, their bounds, mean IoU |
+# | 23 | [Native size](23_native_size.ipynb) | images of all sizes in one row: bounds, windows, rotary positions |
 #
 # They build on one another, but each can be run alone. What you need is some Python and the chain rule. In each, a
 # formula carries the name of the function that computes it, the function's code is shown, and every claim is an

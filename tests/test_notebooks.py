@@ -31,6 +31,7 @@ HOLD_WEIGHTS = {"Linear.forward", "Linear.backward"}  # they pass their weights 
 LONG = (
     "07_cifar10", "11_convolutions", "13_windows", "14_convolution_to_attention", "16_two_views",
     "18_images_out_of_noise", "19_tubelets", "21_broken_trainings", "22_dense_prediction",
+    "23_native_size",
 )  # over 10 s
 every_notebook = pytest.mark.parametrize("source", SOURCES, ids=[path.stem for path in SOURCES])
 

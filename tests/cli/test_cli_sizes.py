@@ -56,5 +56,7 @@ def test_what_has_no_place_in_a_row_is_refused_in_one_line(run, photographs, ref
         "train", "sized-digits", "--architecture", "vit")  # fmt: skip
     assert "augment.mixup and augment.cutmix must be 0 with model.row-tokens" in refused(
         "train", "sized-digits", "--augment.mixup", 0.5)  # fmt: skip
+    assert "resize-images is not for model.row-tokens, which keeps images at their own size" in refused(
+        "train", "sized-digits", "--resize-images")  # fmt: skip
     assert "model.row-tokens is for the task 'classification', got 'distillation'" in refused(
         "train", "sized-digits", "--task", "distillation")  # fmt: skip

@@ -86,7 +86,8 @@ class Loader:
         first, end = self.edges[i : i + 2]
         key = key.skip(first)
         with current(self.device):
-            images, labels = (array[array_module(array).asarray(rows[first:end])] for array in (images, labels))
+            chosen = rows[first:end]
+            images, labels = (array[array_module(array).asarray(chosen)] for array in (images, labels))
             part = self.part and self.part(end - first)
             return Batch(*augment(images, labels, self.augmentation, self.dataset, key, self.dtype, part))
 

@@ -24,10 +24,12 @@ def sized_digits():
     """
     parts = []
     for name, part, photographs in zip(Split._fields, digits(), photographs_of(None)):
-        part = part.subset(np.tile(np.arange(len(part)), COPIES[name]))
+        copies = np.tile(np.arange(len(part)), COPIES[name])
+        part = part.subset(copies)
         generator = Key(0).at(f"sized digits {name}").generator()
         drawn = (on_photograph(digit, photographs, generator) for digit in part.images)
-        parts.append((np.fromiter(drawn, object, len(part)), part.labels))
+        images = np.fromiter(drawn, object, len(part))
+        parts.append((images, part.labels))
     about = part.classes, *statistics(parts[0][0])
     return Split(*(Dataset(*part, *about) for part in parts))
 
@@ -35,7 +37,8 @@ def sized_digits():
 def on_photograph(digit, photographs, generator):
     """A digit (1, 8, 8) on a part of a photograph, (3, H, W)."""
     size = generator.choice(SIDES, 2)
-    place = STEP * generator.integers(0, (size - min(SIDES)) // STEP + 1)
+    places = (size - min(SIDES)) // STEP + 1
+    place = STEP * generator.integers(0, places)
     photograph = photographs(1, generator, tuple(size)) // DIMMED
     images, _ = digits_on(photograph, digit[None], [place], [255])
     return images[0]

@@ -267,6 +267,8 @@ class TrainConfig(RunOptions):
         )  # fmt: skip
         if callable(size_read(self.model)):
             require(self.task == "classification", "model.row-tokens is for the task 'classification'", self.task)
+            require(not self.resize_images, "resize-images is not for model.row-tokens, which keeps images at their "
+                    "own size; take --model.row-tokens None", self.resize_images)  # fmt: skip
             mixed = self.augment.mixup, self.augment.cutmix
             require(not any(mixed), "augment.mixup and augment.cutmix must be 0 with model.row-tokens, as images of "
                     "several sizes can't be mixed", mixed)  # fmt: skip

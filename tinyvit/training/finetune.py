@@ -9,7 +9,7 @@ from typing import Literal
 
 from tinyvit.files import digest
 from tinyvit.functional.patches import as_pair
-from tinyvit.models.architecture import differences
+from tinyvit.models.architecture import differences, size_read
 from tinyvit.tensors import tensor_bytes
 from tinyvit.training.config import InitConfig, OptimConfig, RunOptions, TrainConfig
 from tinyvit.training.trained import crop_of_cut_images, load_trained
@@ -75,7 +75,8 @@ def finetune_config(run, dataset, *, img_size=None, best=False, resize_positions
     crop = known.crop if dataset == "folder" else crop_of_cut_images(known.crop)
     prepared = {"mean": known.mean, "std": known.std, "resample": known.resample, "crop": crop}
     init = InitConfig(run=str(run), best=best, resize_positions=resize_positions)
-    recipe = {"optim": OPTIM, "epochs": EPOCHS, "batch_size": BATCH_SIZE, "resize_images": True}
+    resize_images = not callable(size_read(model))
+    recipe = {"optim": OPTIM, "epochs": EPOCHS, "batch_size": BATCH_SIZE, "resize_images": resize_images}
     return TrainConfig(dataset, model, source.config.architecture, init=init, **(recipe | prepared | fields))
 
 

@@ -58,8 +58,9 @@ class BatchParts:
 
     def pieces(self, where, batch):
         """The slices of the microbatches of a part: `accumulate` of them, each cut into `rows_in` it."""
+        images = next(iter(batch.values()))
         for piece in slices(where.stop - where.start, self.accumulate, where.start):
-            yield from rows_in(self.model, next(iter(batch.values())), piece)
+            yield from rows_in(self.model, images, piece)
 
     def add_up(self, buffers, results):
         """Sum the gradients of all parts, in order, into the model's own; returns the results of their microbatches.

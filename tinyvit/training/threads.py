@@ -67,11 +67,13 @@ def concurrent_threads(threads):
 
 def threads_for(images, threads=None):
     """The number of threads to split a batch over: `threads` if given, otherwise as many cores as there is work for."""
-    if array_module(next(iter(images), images)) is not np:
+    first = next(iter(images), images)  # of several sizes, each is an array of its own
+    if array_module(first) is not np:
         return 1
     count = thread_count(threads)
     # Small parts would wait for the interpreter, of which there is one, and not for arithmetic.
-    return count if threads is not None else max(1, min(count, sum(map(np.size, images)) // MIN_PIXELS_PER_THREAD))
+    pixels = sum(map(np.size, images))
+    return count if threads is not None else max(1, min(count, pixels // MIN_PIXELS_PER_THREAD))
 
 
 def map_threads(function, pieces, threads, device="cpu", meeting=None):
@@ -172,4 +174,5 @@ def rows_in(model, images, part):
     sizes. Then they are the model's `rows`."""
     if images.dtype.kind != "O":
         return [part]
-    return [slice(part.start + row.start, part.start + row.stop) for row in model.rows(images[part])]
+    rows = model.rows(images[part])
+    return [slice(part.start + row.start, part.start + row.stop) for row in rows]

@@ -8,12 +8,15 @@ from tinyvit.exercises.topics.softmax import softmax, softmax_backward
 
 def rope_inputs(random, B, H, N, d):
     positions = random.integers(0, 9, (N, 2))
-    return random.standard_normal((B, H, N, d)), positions, round(float(random.uniform(20, 200)), 1)
+    x = random.standard_normal((B, H, N, d))
+    theta = round(float(random.uniform(20, 200)), 1)
+    return x, positions, theta
 
 
 def row_inputs(random, B, H, N, d, e, count):
     require_fit(count <= N)
-    inner = sorted(random.choice(np.arange(1, N), count - 1, replace=False).tolist())
+    places = np.arange(1, N)
+    inner = sorted(random.choice(places, count - 1, replace=False).tolist())
     x = random.standard_normal((B, H, N, 2 * d + e))
     return *np.split(x, (d, 2 * d), -1), (0, *inner, N)
 
