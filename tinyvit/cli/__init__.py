@@ -142,10 +142,10 @@ def leave(status):
 
 def command_of(argv):
     """The function without arguments that runs a command; it returns the exit status, or None for success."""
-    if argv[:1] == ["exercises"]:  # a command in two words
+    if argv[:1] == ["exercises"] and not "".join(argv[1:2]).startswith("-"):  # a command in two words
         argv = [" ".join(argv[:2]), *argv[2:]]
     command, *rest = argv or ["--help"]
-    if command in ("-h", "--help", "exercises -h", "exercises --help"):
+    if command in ("-h", "--help"):
         from tinyvit.training.presets import PRESETS
 
         return partial(print, USAGE.format(presets=", ".join(PRESETS)), end="")

@@ -14,7 +14,10 @@ from tinyvit.text import printable
 
 @dataclass(frozen=True)
 class Table:
-    """List all exercises with their notebooks, levels, and the exercises that each builds on."""
+    """List all exercises with their notebooks, levels, and the exercises that each builds on.
+
+    `tinyvit exercises check FILE NAME`, `tinyvit exercises grade FILE…` and `tinyvit exercises export --nbgrader DIR`
+    have a --help of their own."""
 
     def __call__(self):
         from tinyvit.exercises import table
