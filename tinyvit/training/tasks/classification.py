@@ -125,7 +125,7 @@ def evaluate(model, dataset, threads=None, tta=False, stop=None):
             predicted = logits.argmax(1)
             correct = correct + (predicted == targets).sum()
             counts = counts + array_module(logits).bincount(predicted, minlength=logits.shape[1])
-    sums = {"accuracy": correct, "loss": loss, "commonest": counts.max()}
+    sums = {"accuracy": correct, "loss": loss, "commonest": to_numpy(counts).max()}
     return {name: float(total) / len(dataset) for name, total in sums.items()}
 
 
