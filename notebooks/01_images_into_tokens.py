@@ -43,7 +43,7 @@ assert image.shape == (1, 3, 224, 224)
 # The size of ViT-B/16: an image of 224×224 pixels and patches of 16×16, which makes 14 rows of 14 patches.
 
 # %%
-figure, (whole, row_of_patches) = plt.subplots(2, 1, figsize=(4.2, 4.8), height_ratios=(10, 1))
+figure, (whole, row_of_patches) = plt.subplots(2, 1, figsize=(4.1, 4.7), height_ratios=(10, 1))
 whole.imshow(photo)
 for side in range(16, 224, 16):
     whole.axhline(side - 0.5, color="white", linewidth=0.7)
