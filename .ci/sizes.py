@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 7_086,
+    "notebooks": 6_988,
     "tests": 28_875,
     "tinyvit": 28_894,
     "tinyvit/*": 1_301,

@@ -173,7 +173,8 @@ PRESETS = Presets({
         augment=dict(crop=1),
     ),
     # A class for each pixel of digits on photographs, 16 logits of each class a patch; rates are those of cifar10-cpu.
-    # With --epochs 4, seed 0: mean IoU 74.0 %, 96.2 % of the pixels right. All 16 are not measured yet.
+    # Seed 0: mean IoU 86.10 %, 97.91 % of the pixels right, in 6 minutes of a busy processor; with --epochs 4, 74.0 and
+    # 96.2 %. Background everywhere has 7.59 and 83.4 %.
     "segment-digits": dict(
         dataset="segment-digits",
         architecture="segmenter",
@@ -184,7 +185,7 @@ PRESETS = Presets({
             num_classes=11,
             head="pixel",
         ),
-        epochs=16,
+        epochs=8,
         batch_size=64,
         evaluate_every=4,
         optim=dict(name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1),
