@@ -67,7 +67,7 @@ def test_the_digits_are_built_in(succeeds):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ("", "missing NAME: The data set: digits, moving-digits, coloured-digits, segment-digits, cifar10 or cifar100"),
+    ("", "missing NAME: The data set: digits, moving-digits, coloured-digits, segment-digits, sized-digits,"),
     ("mnist", "unknown data set 'mnist'; expected one of digits, moving-digits, coloured-digits, cifar10"),
     ("digits --from x", "digits is built in"),
     ("folder", "folder is made of files of your own"),
