@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mpi
 
 EXACT = [
     "plain", "mixed", "muon", "batch-normed", "teacher", "mae", "masked-patches", "dino", "brightness",
-    "clip", "diffusion", "segmentation", "video", "small-images",
+    "clip", "diffusion", "segmentation", "sizes", "video", "small-images",
 ]  # fmt: skip
 
 
