@@ -16,11 +16,11 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 6_988,
-    "tests": 28_875,
-    "tinyvit": 28_894,
+    "tests": 28_876,
+    "tinyvit": 28_896,
     "tinyvit/*": 1_301,
     "tinyvit/bench": 929,
-    "tinyvit/cli": 1_315,
+    "tinyvit/cli": 1_317,
     "tinyvit/data": 1_625,
     "tinyvit/exercises": 3_460,
     "tinyvit/functional": 2_374,

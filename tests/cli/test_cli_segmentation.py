@@ -67,6 +67,7 @@ def test_what_a_segmenter_has_not_is_refused_in_one_line(run, trained, refused, 
         "predict", digits, picture, "--overlay", "out.png")  # fmt: skip
     assert "--overlay draws a single image, got 2" in refused(
         "predict", run, picture, picture, "--overlay", "out.png")  # fmt: skip
+    assert "would replace the image itself" in refused("predict", run, picture, "--overlay", picture)
     assert "overlay must end in .png, .svg, .pdf" in refused("predict", run, picture, "--overlay", "out.txt")
     assert "--tta needs a classifier" in refused("predict", run, picture, "--tta")
     assert "expected data with a label for each image; name others by --data" in refused("knn", run)

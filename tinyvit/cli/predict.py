@@ -34,7 +34,9 @@ class Predict(FileOptions):
 
     def __call__(self):
         if self.overlay is not None:
-            file_to_write(self.overlay, "overlay", (".png", ".svg", ".pdf"))
+            path = file_to_write(self.overlay, "overlay", (".png", ".svg", ".pdf"))
+            if path in map(expand_path, self.images):
+                raise ValueError(f"--overlay {self.overlay} would replace the image itself; name another file")
         trained = self.load()
         if trained.task.labels_pixels:
             return self.label_pixels(trained)
