@@ -50,7 +50,7 @@ def diffusion():
 
 
 def segmentation():
-    """Of images that moved by up to 6 pixels, so that in each other ones are ignored, and with a part frozen."""
+    """A segmenter with a part frozen, on images shifted by up to 6 pixels: their numbers of ignored pixels differ."""
     preset, config = PRESETS["segment-digits"], base(images=900, epochs=5)
     backbone = dict(patch_size=8, embed_dim=8, depth=2, num_heads=2, drop_path_rate=0.1)
     model = replace(preset.model, backbone=backbone, head="mask", decoder_dim=8, decoder_depth=1, decoder_heads=2)
@@ -61,7 +61,7 @@ def segmentation():
 
 
 def sizes():
-    """Of images of several sizes, each batch in rows."""
+    """An encoder for images at their own sizes, which packs each batch into rows of tokens."""
     preset, config = PRESETS["sized-digits"], base(images=900, epochs=5, optim_accumulate=2)
     model = replace(preset.model, row_tokens=256, embed_dim=8, depth=2, num_heads=2, mlp_hidden=8, full_attention=(1,))
     augment = replace(preset.augment, crop=2, policy="rand", erase=0.2)

@@ -44,7 +44,7 @@ def test_features_are_not_taken_for_logits(keep):
 
 
 def test_a_model_that_gives_nearly_all_images_one_class_is_warned_of_once():
-    """Of the same logits for all classes, as those of an untrained head, argmax takes the first."""
+    """An untrained head gives all classes the same logit, and argmax takes the first of them."""
     (images, _), model = batch(size=20, dtype="float32"), ViT(CONFIG)
 
     def warnings(labels):

@@ -156,7 +156,7 @@ def labelled(random, B, K, H, W, ignored=0.3):
 NONE = Case(
     "all pixels ignored",
     lambda random: labelled(random, 3, 4, 5, 7, 1.0),
-    hint=("0/0?", "The mean is one of no numbers: divide by at least 1."),
+    hint=("0/0?", "No pixel counts here, so the mean has no terms: divide by at least 1."),
 )
 
 
