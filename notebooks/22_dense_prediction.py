@@ -19,6 +19,7 @@ from tinyvit import functional as F
 from tinyvit.data import load
 from tinyvit.functional.interpolation import bilinear, cell_centres, hats
 from tinyvit.models import SegmenterConfig, SwinConfig, build
+from tinyvit.models.convnet import MapNorm, OnMaps
 from tinyvit.models.simple_pyramid import SimplePyramid
 from tinyvit.training import train_step
 from tinyvit.training.tasks.segmentation import mean_iou, measure, overlaps
@@ -55,16 +56,18 @@ print(f"{len(split.train):,} training and {len(masks):,} test images; background
 # %% [markdown]
 # ## The loss
 #
-# The model gives $K$ logits $l$ at each pixel $p$, and the loss of a pixel is the cross-entropy of notebook 06. Some
-# pixels have no label: an annotator wasn't sure, or a crop has moved them in from outside. They are ignored. With $n$
-# pixels that count, of all images of the batch together, and $t_{pk}$, which is 1 at the label and 0 elsewhere:
+# The model gives $K$ logits $l_{ij}$ at each pixel $i$, one for each class $j$, and the loss of a pixel is the
+# cross-entropy of notebook 06. Some pixels have no label: an annotator wasn't sure, or a crop has moved them in from
+# outside. They are ignored. With $n$ pixels that count, of all images of the batch together, and $t_{ij}$, which is 1
+# at the label and 0 elsewhere:
 #
-# $$\ell = -\frac1n \sum_{p \text{ counts}} \sum_k t_{pk} \log \mathrm{softmax}(l_p)_k \tag{pixel\_cross\_entropy}$$
+# $$\mathcal L = -\frac1n \sum_{i \text{ counts}} \sum_j t_{ij} \log \mathrm{softmax}(l_i)_j
+# \tag{pixel\_cross\_entropy}$$
 #
 # Each pixel is a sample of a classifier, so that its gradient is that of notebook 06, and an ignored one has none:
 #
-# $$dl_{pk} = \begin{cases} d\ell\,(\mathrm{softmax}(l_p)_k - t_{pk}) / n & p \text{ counts} \\ 0 & \text{otherwise}
-# \end{cases} \tag{pixel\_cross\_entropy\_backward}$$
+# $$dl_{ij} = \begin{cases} d\mathcal L\,(\mathrm{softmax}(l_i)_j - t_{ij}) / n & i \text{ counts} \\ 0 &
+# \text{otherwise} \end{cases} \tag{pixel\_cross\_entropy\_backward}$$
 
 # %%
 print(inspect.getsource(F.pixel_cross_entropy))
@@ -77,7 +80,7 @@ assert report.max_error < 1e-10
 
 # %% [markdown]
 # By hand: one image of three pixels and two classes, labels 0, 1 and ignored, logits all 0. Each pixel that counts has
-# the probabilities ½ and ½, so $\ell = \log 2$, and $dl$ is $(½ - 1)/2$ at the label, $½/2$ beside it.
+# the probabilities ½ and ½, so $\mathcal L = \log 2$, and $dl$ is $(½ - 1)/2$ at the label, $½/2$ beside it.
 
 # %%
 loss, cache = F.pixel_cross_entropy(np.zeros((1, 2, 1, 3)), np.array([[[0, 1, 255]]]))
@@ -86,9 +89,9 @@ assert np.isclose(loss, np.log(2))
 assert F.pixel_cross_entropy_backward(1.0, cache)[0, :, 0].tolist() == [[-0.25, 0.25, 0], [0.25, -0.25, 0]]
 
 # %% [markdown]
-# The $n$ is a trap. If the batch is cut in two, for two threads or two machines, the mean of both losses is not the
-# batch's loss where one half has more pixels that count. So the parts tell one another their counts, and each divides
-# by its share of all.
+# Where a batch is cut in two, for two threads or two machines, $n$ is easily got wrong: the mean of both losses is not
+# the batch's loss if one half has more pixels that count. So the parts add up their counts first, and each divides by
+# the mean count of the parts.
 
 # %%
 whole, _ = F.pixel_cross_entropy(logits, labels)
@@ -102,9 +105,9 @@ assert np.isclose(np.mean(shared), whole) and not np.isclose(np.mean(parts), who
 # ## The metric, and three checks of it
 #
 # Whoever says "background" everywhere is right on 83 % of the pixels. So what is reported is the mean *intersection
-# over union*: of all test pixels together, how many of class $k$ are in both truth and prediction, over how many are
-# in either; the mean over the classes. Long before a model is measured, the metric is: a constant prediction, the
-# labels of *other* images, and the truth itself.
+# over union*: of all test pixels together, how many of a class are in both truth and prediction, over how many are
+# in either; the mean over the classes. Before a model is measured with it, the metric itself is tried on three
+# predictions whose score we can tell in advance: a constant, the labels of *other* images, and the truth.
 
 # %%
 print(inspect.getsource(overlaps))
@@ -236,11 +239,11 @@ assert report.max_error < 1e-10
 # Segmenter's mask transformer (Strudel et al. 2021) puts $K$ learned class tokens behind the patches, lets all of
 # them look at each other in two blocks (notebook 04), and takes for class $k$ the patches that are like its token:
 # the cosines of projected patches $q$ and projected class tokens $k$, layer-normalised over the classes and
-# interpolated. Its only new part is the product, of all patches of a sample with all its class tokens:
+# interpolated. New in it is only the product of all patches of a sample (a row of $q$ each) with all class tokens:
 #
-# $$Y_b = Q_b\,K_b^\top \tag{dot\_products}$$
+# $$y = q\,k^\top \tag{dot\_products}$$
 #
-# $$\begin{aligned} dQ_b &= dY_b\,K_b \\ dK_b &= dY_b^\top Q_b \end{aligned} \tag{dot\_products\_backward}$$
+# $$\begin{aligned} dq &= dy\,k \\ dk &= dy^\top q \end{aligned} \tag{dot\_products\_backward}$$
 
 # %%
 print(inspect.getsource(F.dot_products))
@@ -257,30 +260,35 @@ assert gradcheck.check(F.dot_products, F.dot_products_backward, (q, k)).max_erro
 # with stride 2, twice by one, as it is, and half as large by the maximum of 2×2. Then each, $f_2 \dots f_5$, has a
 # convolution of 1×1 and one of 3×3, with a layer norm each.
 #
-# That layer norm is over the channels, at each place. Nothing in it is new: with the channels of a place as a row it is
-# the one of notebook 02, and its gradient, too; before and after it axes are exchanged.
+# That layer norm is over the channels, at each place. With the channels of a place as a row it is $f$, the layer norm
+# of notebook 02. `MapNorm` below only exchanges axes before and after it: $T$ from $(B, C, H, W)$ to $(B, H, W, C)$.
+# A prime marks an operation's backward:
 #
-# Here a light head reads all four: they are interpolated to the size of the largest, $R$, and added up; a GELU $\sigma$
-# and a linear layer $W$ at each place follow, and $R_0$ interpolates to the image's size, which changes nothing where
+# $$y = T^{-1} f(T x) \tag{OnMaps.forward}$$
+#
+# $$dx = T^{-1} f'(T\,dy) \tag{OnMaps.backward}$$
+#
+# Here a light head reads all four: $R$ interpolates each to the size of the largest, and they are added up. A GELU and
+# a linear layer $W$ at each place follow, and $R_0$ interpolates to the image's size, which changes nothing where
 # patches have 4 pixels:
 #
 # $$\begin{aligned}
-# s &= \textstyle\sum_{l=2}^{5} R(f_l(x)) \\
-# z &= W\,\sigma(s) + b \\
-# y &= R_0(z)
+# s &= \textstyle\sum_{m=2}^{5} R(f_m(x)) \\
+# l &= W\,\mathrm{GELU}(s) + b \\
+# y &= R_0(l)
 # \end{aligned} \tag{SimplePyramid.forward}$$
 #
 # Backward, a sum passes its gradient to all its terms, and what was used four times gets four gradients:
 #
 # $$\begin{aligned}
-# dz &= R_0'(dy) \\
-# ds &= \sigma'(W^\top dz) \\
-# dx &= \textstyle\sum_{l=2}^{5} f_l'(R'(ds))
+# dl &= R_0'(dy) \\
+# ds &= \mathrm{GELU}'(s) \odot W^\top dl \\
+# dx &= \textstyle\sum_{m=2}^{5} f_m'(R'(ds))
 # \end{aligned} \tag{SimplePyramid.backward}$$
 
 # %%
-print(inspect.getsource(SimplePyramid.forward))
-print(inspect.getsource(SimplePyramid.backward))
+for what in (OnMaps, MapNorm, SimplePyramid.forward, SimplePyramid.backward):
+    print(inspect.getsource(what))
 backbone = dict(patch_size=4, embed_dim=32, depth=2, num_heads=4, mlp_ratio=2.0, positions="sincos_2d")
 config = SegmenterConfig("vit", backbone, img_size=32, num_classes=2, in_chans=3, decoder_dim=16, decoder_depth=1)
 HEADS = "linear", "mask", "pixel", "pyramid"
@@ -370,7 +378,9 @@ assert scores["pixel"] > scores["shuffled"] + 0.1 and scores["shuffled"] < nothi
 # %%
 my_outputs = None
 
-exercises.check_number("my_outputs", my_outputs, 176, "P²·K: a logit for each class at each of the patch's pixels.")
+of_a_patch = np.prod(build(replace(config, num_classes=11, head="pixel")).head.head.weight.shape[1:])
+hint = "P²·K: a logit for each class at each of the patch's pixels."
+exercises.check_number("my_outputs", my_outputs, of_a_patch, hint)
 
 # %% [markdown]
 # **2.** The loss, and its gradient.
