@@ -69,6 +69,7 @@ def test_images_with_masks_are_chosen_and_held_out_whatever_their_labels(tmp_pat
     (Image.new("RGB", (8, 8)).save, "b.png can't be read as a mask: expected one channel of class numbers .* mode RGB"),
     (Image.new("L", (6, 8)).save, r"b.png can't .* expected the size of its image b\.tif, got 8×6 and 8×8 pixels"),
     (Image.new("L", (8, 8), 7).save, r"b.png can't .* it has the label 7, and classes\.txt names 3 classes, 0 to 2"),
+    (lambda mask: Image.new("L", (8, 8)).save(mask, "JPEG"), "b.png can't .* JPEG changes numbers of classes"),
     (lambda mask: mask.write_bytes(b"no image"), "b.png can't be read as a mask: expected AVIF"),
 ])  # fmt: skip
 def test_a_mask_that_does_not_fit_is_named(tmp_path, spoil, message):
@@ -76,6 +77,16 @@ def test_a_mask_that_does_not_fit_is_named(tmp_path, spoil, message):
     (tmp_path / "classes.txt").write_text("sky\nsea\nland\n")
     spoil(tmp_path / "masks" / "b.png")
     with pytest.raises(ValueError, match=message):
+        read(tmp_path)
+
+
+def test_classes_without_names_are_those_of_the_masks_for_training(tmp_path):
+    write(tmp_path / "train", "a", "b")
+    write(tmp_path / "test", "a", most=4)
+    with pytest.raises(ValueError, match="a mask of the test has the label 3, and those for training 2 at most"):
+        read(tmp_path)
+    write(tmp_path / "train", "a", "b", most=1)  # 0 and 255, as many programs write background and foreground
+    with pytest.raises(ValueError, match="at least two classes, from 0 on, got no label but 0, and 255"):
         read(tmp_path)
 
 

@@ -32,8 +32,9 @@ def masked_folder(data_dir, img_size, channels=3, resample="bicubic", crop=1.0):
     A mask is an image with one channel, such as a grey or a palette PNG: its pixels are class numbers from 0, or 255,
     which is ignored. It is resized and cut like its image, each pixel taking the nearest label.
 
-    Raises ValueError for a folder of another layout, an image without a mask, a mask of another size or with a label
-    beyond the classes, and a file that can't be read.
+    Without a file NAMES the classes are the labels of the masks for training. Raises ValueError for a folder of another
+    layout, an image without a mask, a mask of another size or with a label beyond the classes, masks of a single class,
+    and a file that can't be read.
     """
     if data_dir is None:
         raise ValueError(f"the data set 'folder' needs --data-dir: {LAYOUT}")
@@ -52,7 +53,17 @@ def masked_folder(data_dir, img_size, channels=3, resample="bicubic", crop=1.0):
         found = [zip(*pool.map(read, part, part.values())) for part in parts]
     train, test = ([np.stack(arrays) for arrays in part] for part in found)
     if not names:
-        most = max(labels[labels != IGNORED].max(initial=0) for _, labels in (train, test))
+        most, beyond = (labels[labels != IGNORED].max(initial=0) for _, labels in (train, test))
+        if not most:
+            raise ValueError(
+                f"expected masks with numbers of at least two classes, from 0 on, got no label but 0, and "
+                f"{IGNORED}, which is ignored"
+            )
+        if beyond > most:
+            raise ValueError(
+                f"a mask of the test has the label {beyond}, and those for training {most} at most; name "
+                f"the classes in {NAMES}, or mend the mask"
+            )
         names = tuple(map(str, range(most + 1)))
     about = names, *statistics(train[0])
     return Split(Dataset(*train, *about), Dataset(*test, *about))
@@ -86,6 +97,8 @@ def read_pair(count, channels, size, resample, crop, image_path, mask_path):
         return image.size, fit_image(image, channels, size, resample, crop)
 
     def labels(mask):
+        if mask.format == "JPEG":
+            raise ValueError("JPEG changes numbers of classes a little; save masks as PNG")
         if mask.mode not in ("1", "L", "P"):
             raise ValueError(f"expected one channel of class numbers up to 255, got the mode {mask.mode}")
         if mask.size != image_size:
