@@ -97,6 +97,14 @@ def test_numpys_overflow_warnings_are_not_shown(change):
         assert not exercises.check(name, lambda *arguments, name=name: change(EXERCISES[name].right(*arguments)))
 
 
+def test_a_function_that_raises_is_not_said_to_be_wrong_with_equal_sizes_only():
+    def layernorm(x, weight, bias, eps):
+        return (x - x.mean((0, 2))) / np.sqrt(x.var((0, 2)) + eps) * weight + 2 * bias
+
+    report = exercises.check("layernorm", layernorm)
+    assert report.mistakes == () and "It raised ValueError" in report.answer and "equal sizes" not in report.answer
+
+
 def test_an_exception_comes_with_the_learners_line_and_the_shapes_and_is_kept():
     def mean_of_rows(rows):
         return rows.mean(axis=5)  # deep inside of NumPy it fails

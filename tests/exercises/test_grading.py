@@ -228,6 +228,7 @@ CLASS = {
     "empty.py": "",
     "lost.ipynb": "",
     "names.py": RIGHT + "my_sofmax = along\nlinear = make()\nexercises.check('gelo', along)\n",
+    "shapes.py": "def linear_backward(dy, x, weight):\n    return dy @ weight.T, x, dy\n",
     "some.py": "import numpy as np\n" + POOLING + TWO_OF_THREE,
 }
 
@@ -236,19 +237,26 @@ CLASS = {
 def test_a_folder_is_graded_by_output_with_equal_marks_for_every_seed_and_says_what_is_not_graded(tmp_path):
     for name, text in CLASS.items():
         (tmp_path / name).write_text(text)
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
     drawn = [grading.grade_all([tmp_path], seed=seed) for seed in range(4)]
     marks = [[one.score for own in grades for one in own.exercises] for grades in drawn]
     assert marks[0] == marks[1] == marks[2] == marks[3]
     by_file = {one.file.rpartition("/")[2]: one for one in drawn[0]}
     assert {name: round(one.score, 3) for name, one in by_file.items()} == {
-        "all.py": 0.333, "empty.py": 0, "lost.ipynb": 0, "names.py": 0, "some.py": 0.222,
+        "all.py": 0.333, "empty.py": 0, "gone.py": 0, "lost.ipynb": 0, "names.py": 0, "shapes.py": 0, "some.py": 0.222,
     }  # fmt: skip
     linear, softmax, pooling = by_file["some.py"].exercises
     assert linear.score == pytest.approx(2 / 3) and "dbias" in linear.message and softmax.status == "missing"
     assert pooling.score == 0 and "the maximum starts from 0" in pooling.message
+    (raised, _, _) = by_file["shapes.py"].exercises
+    said = "wrong transpose in dx; the broadcast bias is not summed; raised ValueError"
+    assert raised.status == "error" and said in raised.message
+    assert "No such file" in by_file["gone.py"].unread[0]
     assert "expected JSON with cells" in by_file["lost.ipynb"].unread[0]
     said = [why.partition(",")[0].partition(";")[0] for why in by_file["names.py"].ungraded]
     assert said == ["linear", "my_sofmax", "'gelo'"]
     table, rows = grading.class_table(drawn[0]), grading.class_csv(drawn[0]).splitlines()
-    assert "not graded: my_sofmax; did you mean softmax?" in table and "linear_backward 0.667" in table
-    assert rows[0] == "file,score,linear_backward,softmax,max_pool2d" and len(rows) == 6
+    assert "not graded: my_sofmax; did you mean softmax?" in table
+    assert "  linear_backward 0.667: line 10: " in table and raised.message in table
+    assert rows[0] == "file,score,linear_backward,softmax,max_pool2d,not right" and len(rows) == 8
+    assert raised.message in rows[6]

@@ -12,7 +12,7 @@ from tinyvit.exercises.catalogue import find
 from tinyvit.exercises.general_mistakes import NOT_WRITTEN, find_in_message
 from tinyvit.exercises.invariants import broken_invariants, only_wrong_output
 from tinyvit.exercises.outputs import Attempt, UnusableOutput, changed_arguments
-from tinyvit.exercises.recognise import recognise
+from tinyvit.exercises.recognise import recognise, recognise_equal
 
 LINE_CHARACTERS = 100  # of an answer, in characters
 MAX_MESSAGE_CHARACTERS = 300  # of an exception, in characters
@@ -194,11 +194,8 @@ def explain_exception(exercise, function, case, error, time_limit, seed):
     attempt, witness = (attempt_on(exercise, function, one, time_limit, seed) for one in exercise.equal_cases)
     if attempt is None:
         return [], []
-    if not attempt.wrong:
-        return ["With equal sizes it is right. Are two axes mixed up?"], ["two axes are mixed up"]
     attempt.witness = witness
-    found, mistakes = describe_mistakes(attempt)
-    return found, mistakes
+    return describe_mistakes(attempt, recognise_equal)
 
 
 def case_text(exercise, case):
@@ -217,7 +214,7 @@ def output_table(problems):
     return "\n".join(lines)
 
 
-def describe_mistakes(attempt):
+def describe_mistakes(attempt, recognise=recognise):
     """(paragraphs, names) of the mistakes that wrong outputs look like."""
     alike = recognise(attempt)
     names = dict.fromkeys(name for mistakes in alike for name, _ in mistakes)

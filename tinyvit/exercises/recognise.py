@@ -24,6 +24,8 @@ from tinyvit.exercises.kinds import kinds_of_mistakes, with_step
 from tinyvit.exercises.outputs import agree
 from tinyvit.exercises.parts import mistakes_of_parts
 
+MIXED_AXES = "two axes are mixed up", "With equal sizes it is right."
+
 
 def recognise(attempt):
     """The fewest mistakes that explain the wrong outputs, as far as possible: {mistakes: names of the outputs}.
@@ -56,9 +58,15 @@ def recognise(attempt):
             if len(pairs) == 1 and not none:
                 return pairs
         found |= {(with_step(*kind),): names for (kind,), names in of_kinds.items()}
-    if special and not found:
+    if special and not found and attempt.case not in exercise.equal_cases:
         return {(attempt.case.mistake,): tuple(attempt.wrong)}
     return found
+
+
+def recognise_equal(attempt):
+    """The mistakes, as of `recognise`, of a function that raises an error where sizes differ, and that was tried with
+    equal ones."""
+    return recognise(attempt) if attempt.wrong else {(MIXED_AXES,): ()}
 
 
 def is_untouched(attempt, left):

@@ -22,7 +22,7 @@ from tinyvit.exercises.general_mistakes import NOT_WRITTEN
 from tinyvit.exercises.grading.hidden import draw, hidden_cases
 from tinyvit.exercises.grading.submission import Submission
 from tinyvit.exercises.outputs import Attempt
-from tinyvit.exercises.recognise import recognise
+from tinyvit.exercises.recognise import recognise, recognise_equal
 
 WORKER = "import sys; sys.path[:] = sys.argv[1:]; from tinyvit.exercises.grading.worker import main; main()"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -79,29 +79,34 @@ class Grades:
         expected = "expected a function with the name of one, as softmax or my_softmax, or exercises.check(name, it)"
         return notes if self.exercises else [*notes, f"no exercise: {expected}"]
 
+    def not_right(self):
+        """A line for each exercise that isn't right, with its score and why, and the notes."""
+        wrong = [f"{own.name} {own.score:.3g}: {own.message}" for own in self.exercises if own.status != "right"]
+        return wrong + self.notes()
+
     def as_json(self):
         """The object that `--json` prints."""
         return {"score": self.score, **asdict(self)}
 
 
 def class_table(grades):
-    """A line per submission: its score, and the exercises that aren't right, each with its own; then the mean."""
+    """A line per submission with its score, and below it one for each exercise that isn't right; then the mean."""
     width = max(len("file"), *(len(one.file) for one in grades))
-    lines = [f"{'file':<{width}}  score  not right"]
+    lines = [f"{'file':<{width}}  score"]
     for one in grades:
-        wrong = [f"{own.name} {own.score:.3g}" for own in one.exercises if own.status != "right"]
-        lines.append(f"{one.file:<{width}}  {one.score:>5.2f}  {', '.join(wrong)}".rstrip())
-        lines += [f"{'':<{width}}         {note}" for note in one.notes()]
+        lines.append(f"{one.file:<{width}}  {one.score:>5.2f}")
+        lines += [f"  {note}" for note in one.not_right()]
     return "\n".join([*lines, f"{'mean':<{width}}  {np.mean([one.score for one in grades]):>5.2f}"])
 
 
 def class_csv(grades):
-    """The scores as comma-separated values, a row per submission and a column per exercise."""
+    """The scores as comma-separated values, a row per submission and a column per exercise, and why in the last one."""
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
-    rows.writerow(["file", "score", *(own.name for own in grades[0].exercises)])
+    rows.writerow(["file", "score", *(own.name for own in grades[0].exercises), "not right"])
     for one in grades:
-        rows.writerow([one.file, f"{one.score:.4g}", *(f"{own.score:.4g}" for own in one.exercises)])
+        scores = (f"{own.score:.4g}" for own in one.exercises)
+        rows.writerow([one.file, f"{one.score:.4g}", *scores, " | ".join(one.not_right())])
     return written.getvalue()
 
 
@@ -127,8 +132,8 @@ def grade(path, exercises=None, seed=None, seconds=10.0, megabytes=512):
     seconds     for all calls of one exercise
     megabytes   of memory that a solution may take
 
-    Raises ValueError if the file isn't a script or a notebook, isn't Python and has no exercise, or an argument is out
-    of range, and OSError if it can't be read. What the solutions do is never raised.
+    Raises ValueError if the file isn't a script or a notebook, can't be read or isn't Python and has no exercise, or an
+    argument is out of range. What the solutions do is never raised.
     """
     return grade_all([path], exercises, seed, seconds, megabytes)[0]
 
@@ -195,7 +200,8 @@ def grade_one(submission, exercise, seed, seconds, megabytes):
     if right:
         return Grade(exercise.name, 1.0, "right", "right")
     title = report.get("title") and f" ({report['title']})"
-    return grade_of(report["status"], f"{report['message']}{title or ''}", report.get("line") or answer.line)
+    message = "; ".join([*mistakes_where_equal(exercise, seed, outputs), f"{report['message']}{title or ''}"])
+    return grade_of(report["status"], message, report.get("line") or answer.line)
 
 
 def run_worker(order):
@@ -230,11 +236,8 @@ def compare_outputs(exercise, seed, outputs, complete):
         for number, (title, case) in enumerate(hidden_cases(exercise, seed)):
             if first is not None and number >= len(exercise.known_cases):
                 break  # with cases that depend on the seed, the share would, too
-            prefix = f"{number} "
-            named = [name for name in outputs if name.startswith(prefix)]
-            got = {name.removeprefix(prefix): outputs[name] for name in named}
             try:
-                attempt = Attempt(exercise, case, draw(exercise, case, seed), got=got)
+                attempt = attempt_on(exercise, case, seed, outputs, f"{number} ")
             except KeyError as lacking:
                 if complete:
                     return 0.0, f"{lacking.args[0]} is missing ({title})"
@@ -248,6 +251,30 @@ def compare_outputs(exercise, seed, outputs, complete):
         if first is None:
             return 1.0, ""
         first.witness = witness
-        with RECOGNISING:
-            mistakes = dict.fromkeys(name for found in recognise(first) for name, _ in found)
-    return 1 - len(wrong) / len(names), "; ".join([*mistakes, text])
+        return 1 - len(wrong) / len(names), "; ".join([*names_of(first, recognise), text])
+
+
+def attempt_on(exercise, case, seed, outputs, prefix):
+    """The Attempt that a solution's process made of a case; its outputs there begin with a prefix. KeyError for one
+    that lacks."""
+    got = {name.removeprefix(prefix): output for name, output in outputs.items() if name.startswith(prefix)}
+    return Attempt(exercise, case, draw(exercise, case, seed), got=got)
+
+
+def names_of(attempt, recognise):
+    """The names of the mistakes that wrong outputs look like."""
+    with RECOGNISING:
+        return [*dict.fromkeys(name for found in recognise(attempt) for name, _ in found)]
+
+
+def mistakes_where_equal(exercise, seed, outputs):
+    """The names of the mistakes of a solution that raised an error, as far as it was tried with equal sizes."""
+    cases = enumerate(exercise.equal_cases)
+    try:
+        first, witness = (attempt_on(exercise, case, seed, outputs, f"equal {number} ") for number, case in cases)
+    except (KeyError, ValueError):  # it raised one there, too, or there are no such cases
+        return []
+    first.witness = witness
+    with np.errstate(all="ignore"):
+        return names_of(first, recognise_equal)
+

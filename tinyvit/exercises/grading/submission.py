@@ -64,7 +64,7 @@ class Submission:
         calls = {}
         try:
             pieces = read_pieces(Path(path))
-        except SyntaxError as error:
+        except (SyntaxError, OSError) as error:
             pieces, self.unread = [], [str(error)]
         for title, source in pieces:
             start, lines = len(self.lines), source.split("\n")
@@ -142,7 +142,7 @@ def read_pieces(path):
 
     Raises ValueError if it is neither by its name, SyntaxError by what is in it, and OSError if it can't be read.
     """
-    if path.suffix not in (".py", ".ipynb") or not path.exists():
+    if path.suffix not in (".py", ".ipynb") or not (path.exists() or path.is_symlink()):
         raise ValueError(f"expected an existing script or notebook, FILE.py or FILE.ipynb, got {path}")
     try:
         text = path.read_text(encoding="utf-8-sig")

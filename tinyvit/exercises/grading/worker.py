@@ -135,9 +135,11 @@ def main():
         os.dup2(null, number)
     exercise, seed, cases, outputs = find(order["name"]), order["seed"], [], {}
     with np.errstate(all="ignore"):
-        for title, case in hidden_cases(exercise, seed):
+        equal = [(case.title, case) for case in exercise.equal_cases]
+        for title, case in hidden_cases(exercise, seed) + equal:
             form = blank_outputs(exercise.answer(exercise.right, draw(exercise, case, seed)))
             cases.append((title, draw(exercise, case, seed), form))
+        cases, equal = cases[: len(cases) - len(equal)], cases[len(cases) - len(equal) :]
         backward = exercise.name.endswith("_backward")
         names = {"__builtins__": builtins_for(order["source"], backward), "__name__": "solution"}
         for name in [name for name in sys.modules if name.startswith("tinyvit")]:
@@ -147,4 +149,7 @@ def main():
             warnings.simplefilter("error", np.exceptions.ComplexWarning)
         limit(order["megabytes"], order["seconds"])
         report = run(order, exercise, cases, names, outputs)
+        if "ValueError" in report["message"] and not outputs:  # where sizes are equal it may give numbers
+            run(order, exercise, equal, names, of_equal := {})
+            outputs = {f"equal {name}": output for name, output in of_equal.items()}
     np.savez(pipe, report=json.dumps(report), **outputs)
