@@ -38,7 +38,7 @@ def test_a_class_gets_a_table_or_comma_separated_values_and_an_empty_file_no_poi
     assert "not read: line 1 isn't Python: invalid syntax" in table and "mean" in table
     rows = succeeds("exercises", "grade", "empty.py", submission, "--csv").splitlines()
     assert rows[:2] == ["file,score,softmax,gelu,not right",
-                        "empty.py,0,0,0,softmax 0: no function of that name | gelu 0: no function of that name"]
+                        'empty.py,0,0,0,"missing: softmax, gelu"']
     assert rows[2].startswith(f"{submission},0.5,1,0,gelu 0: ")
 
 

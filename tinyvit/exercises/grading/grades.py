@@ -80,9 +80,11 @@ class Grades:
         return notes if self.exercises else [*notes, f"no exercise: {expected}"]
 
     def not_right(self):
-        """A line for each exercise that isn't right, with its score and why, and the notes."""
-        wrong = [f"{own.name} {own.score:.3g}: {own.message}" for own in self.exercises if own.status != "right"]
-        return wrong + self.notes()
+        """A line for each exercise that isn't right, with its score and why, one for those missing, and the notes."""
+        said = [one for one in self.exercises if one.status not in ("right", "missing")]
+        missing = ", ".join(one.name for one in self.exercises if one.status == "missing")
+        wrong = [f"{one.name} {one.score:.3g}: {one.message}" for one in said]
+        return wrong + [f"missing: {missing}"] * bool(missing) + self.notes()
 
     def as_json(self):
         """The object that `--json` prints."""
