@@ -4,7 +4,7 @@ import numpy as np
 
 from tinyvit.exercises.exercise import exercise, normal
 
-SIZES = "B P Q C O H=17,14 W=20,19 stride=2,1,3 padding=1,2,0"
+SIZES = "B P Q C O H=17,8 W=20,13 stride=2,1,3 padding=1,2,0"
 EQUAL = "B=3 P=3 Q=3 C=3 O=3 H=3 W=3 stride=1 padding=1"
 
 

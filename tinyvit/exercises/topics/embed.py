@@ -11,7 +11,7 @@ def inputs(random, B, N, S, D):
     return tuple(random.standard_normal(shape) for shape in shapes)
 
 
-@exercise(inputs, "B N S D")
+@exercise(inputs, "B N=7,8,1 S D")
 def embed(patches, weight, bias, cls_token, positions):
     """Project patches to tokens, put the class token in front, add the positions (Dosovitskiy et al. 2021, eq. 1).
 

@@ -10,7 +10,11 @@ def inputs(random, **sizes):
     return (2 * random.standard_normal(tuple(sizes.values())),)
 
 
-@exercise(inputs, "B N", extra=(Case("three axes", lambda random: inputs(random, B=2, N=1, M=7)),))
+ONE = Case("a single axis", lambda random: inputs(random, N=5))
+THREE = Case("three axes", lambda random: inputs(random, B=2, N=1, M=7))
+
+
+@exercise(inputs, "B N", extra=(ONE, THREE))
 def gelu(x):
     """The exact GELU, x Φ(x), where Φ(x) = (1 + erf(x/√2))/2 is the distribution function of the standard normal
     distribution. NumPy has no erf: `from scipy.special import erf` does, and takes arrays.

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tinyvit.exercises.domain import Case
 from tinyvit.exercises.exercise import exercise, normal, require_fit
 
 
@@ -40,7 +41,10 @@ def relu_backward(dy, x):
     return dy * (x > 0)
 
 
-@exercise(normal("BCHW", numbers=("kernel", "stride")), SIZES)
+LOW = Case("numbers below −10⁶", lambda random: (-1e6 - random.random((1, 2, 5, 7)), 2, 1))
+
+
+@exercise(normal("BCHW", numbers=("kernel", "stride")), SIZES, extra=(LOW,))
 def max_pool2d(x, kernel, stride):
     """The largest number of each window of P×P pixels, of each channel by itself.
 

@@ -10,7 +10,7 @@ def inputs(random, B, N, H, L):
     return (softmax(random.standard_normal((L, B, H, N, N))),)
 
 
-@exercise(inputs, "B N H L=5,3", "")
+@exercise(inputs, "B N H L=5,3,1", "")
 def rollout(attention):
     """Attention rollout (Abnar & Zuidema 2020): the product of all layers' ½ (mean over the heads) + ½ I, the last one
     on the left.

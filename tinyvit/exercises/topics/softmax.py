@@ -11,10 +11,11 @@ def inputs(random, **sizes):
 
 
 # As in an attention.
+ONE = Case("a single row", lambda random: inputs(random, N=5))
 FOUR = Case("scores of four dimensions", lambda random: inputs(random, B=2, H=3, M=4, N=5))
 
 
-@exercise(inputs, "B N", extra=(FOUR,))
+@exercise(inputs, "B N", extra=(ONE, FOUR))
 def softmax(x):
     """Turn every row of scores into probabilities: exp of each over the sum of exp over the row.
 

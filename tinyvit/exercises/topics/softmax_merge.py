@@ -18,10 +18,16 @@ def overlapping(random):
     return max(m1, m2) - 5, l1, min(m1, m2) - 5.5, l2
 
 
+def tied(random):
+    m1, l1, _, l2 = halves(random)
+    return m1, l1, m1, l2
+
+
 @exercise(
     halves, "",
     extra=(
         Case("negative scores, the larger ones in the first half", overlapping),
+        Case("equal maxima", tied),
         Case("a second half 1000 higher", lambda random: halves(random, 1000.0)),
         Case("a second half 1000 lower", lambda random: halves(random, -1000.0)),
     ),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tinyvit.exercises.domain import Case
 from tinyvit.exercises.exercise import exercise, number_between
 from tinyvit.exercises.topics import adam as of_adam
 from tinyvit.exercises.topics.adam import adam
@@ -19,7 +20,10 @@ def adamw_inputs(random, D, t):
     return *given, number_between(random, 0.1, 0.5)
 
 
-@exercise(clip_inputs, "D K most=3,12,10,1", "")
+ZEROS = Case("gradients of zero", lambda random: (np.zeros((3, 4)), np.zeros(3), 0.5))
+
+
+@exercise(clip_inputs, "D K most=3,12,10,1", "", extra=(ZEROS,))
 def clip_gradients(dweight, dbias, max_norm):
     """Scale all gradients of a model by one factor, so that their norm, the root of the sum of all squares, is at most
     max_norm; smaller ones stay as they are (Pascanu et al. 2013). The model has a weight and a bias.

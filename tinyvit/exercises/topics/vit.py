@@ -10,8 +10,9 @@ from tinyvit.exercises.topics.linear import linear
 from tinyvit.exercises.topics.patches import patchify
 
 
-def inputs(random, B, C, R, P, H, d, M, K, depth):
-    D, N, side = H * d, R * R, R * P
+def inputs(random, B, C, R, P, H, d, M, K, depth, columns=None):
+    D, columns = H * d, columns or R
+    N = R * columns
     shapes = {"cls_token": (1, 1, D), "pos_embed": (1, N + 1, D)}
     shapes |= {"patch_embed.proj.weight": (D, C, P, P), "patch_embed.proj.bias": (D,)}
     parameters = {name: random.standard_normal(shape) * 0.5 for name, shape in shapes.items()}
@@ -20,7 +21,7 @@ def inputs(random, B, C, R, P, H, d, M, K, depth):
         parameters |= {f"blocks.{i}.{name}": array for name, array in parts.items()}
     shapes = {"norm.weight": (D,), "norm.bias": (D,), "head.weight": (K, D), "head.bias": (K,)}
     parameters |= {name: random.standard_normal(shape) for name, shape in shapes.items()}
-    return random.standard_normal((B, C, side, side)), parameters, depth, H, eps
+    return random.standard_normal((B, C, R * P, columns * P)), parameters, depth, H, eps
 
 
 def as_trained(random):
@@ -29,7 +30,13 @@ def as_trained(random):
     return images, {name: array * (0.3 if array.ndim > 1 else 1) for name, array in parameters.items()}, *rest
 
 
+def wide(random):
+    """Images of 2×3 patches."""
+    return inputs(random, 4, 1, 2, 5, 2, 3, 7, 9, 1, 3)
+
+
 SIZES = "B=8,3,1 R=3,4,1 P=4,7 C=10,5 H=5,9,1 d=7,6 K=6,8,1 M=9,10 depth=2,3,1"  # images of R times R patches
+DIGITS, WIDE = Case("the sizes of the digits", as_trained), Case("images that aren't square", wide)
 EQUAL = "B=4 R=2 P=2 C=1 H=2 d=2 K=4 M=4 depth=2"
 
 
@@ -47,7 +54,7 @@ def parameters_of_block(parameters, i):
     return {name.removeprefix(start): array for name, array in parameters.items() if name.startswith(start)}
 
 
-@exercise(inputs, SIZES, "", equal=EQUAL, extra=(Case("the sizes of the digits", as_trained),))
+@exercise(inputs, SIZES, "", equal=EQUAL, extra=(WIDE, DIGITS))
 def vit(images, parameters, depth, num_heads, eps):
     """The whole ViT (Dosovitskiy et al. 2021, eqs. 1–4): cut the images into patches of P×P pixels, embed them with the
     class token in front and positions added, apply blocks 0 to depth − 1 and the last layer norm, and map the class
