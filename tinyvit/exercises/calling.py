@@ -116,7 +116,7 @@ def call_by_position(function, names):
     names   of the arguments, in their order
     """
     try:
-        own = inspect.signature(function).parameters.values()
+        own = inspect.signature(function, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):  # written in C, or no function
         return function
     only = [one.name for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
