@@ -8,8 +8,8 @@ from tinyvit.exercises.parts import mistakes_of_parts, parts_of
 
 BLOCK, HEADS = "block_backward", "multi_head_attention_backward"
 TRIED = [
-    (BLOCK, "the mean's 1/N term is missing", "norm1"),
-    (BLOCK, "the variance's 1/N term is missing", "layernorm_backward"),
+    (BLOCK, "the mean's term is missing", "norm1"),
+    (BLOCK, "the variance's term is missing", "layernorm_backward"),
     (BLOCK, "σ² where the variance's term has σ³", "norm2"),
     (BLOCK, "weight is forgotten in dx", "norm2"),
     (BLOCK, "x in place of x̂ in dweight", "norm1"),

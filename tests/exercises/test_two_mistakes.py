@@ -45,7 +45,7 @@ def rollout(attention):
 
 @pytest.mark.parametrize("name, function, mistakes", [
     ("layernorm_backward", layernorm_backward(mean_terms=False, sign=-1),
-     {"the 1/N terms are missing", "the sign is wrong"}),
+     {"the terms with means are missing", "the sign is wrong"}),
     ("layernorm_backward", layernorm_backward(rows=lambda x: x.mean((0, 1)), of="x"),
      {"x in place of x̂ in dweight", "the gradients of weight and bias are means"}),
     ("adam", adam, {"uphill", "the square root is forgotten"}),
