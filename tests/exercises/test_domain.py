@@ -84,7 +84,7 @@ def depthwise_conv2d_backward(dy, x, weight, padding):
     (max_pool2d, "the maximum starts from 0"),
     (window_partition, "an option is not used as it was given"),
     (group_norm, "wrong only with numbers near 10⁷ (a variance as E[x²] − E[x]²?)"),
-    (depthwise_conv2d_backward, "wrong only with padding = 0 (an empty slice?)"),
+    (depthwise_conv2d_backward, "wrong only with padding = 0 (an empty slice, or a division by 0?)"),
     (lambda *given: EXERCISES["layernorm"].right(*given).squeeze(), "wrong only with B = 1 (an axis of length 1?)"),
 ])  # fmt: skip
 def test_what_is_wrong_at_an_edge_alone_is_named_for_every_seed(function, said):

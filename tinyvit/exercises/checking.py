@@ -89,12 +89,13 @@ def check(name, function, time_limit=5.0, seed=0):
 def check_signature(exercise, function):
     """Raise WrongAnswer if the function can't take the exercise's arguments."""
     try:
-        inspect.signature(function).bind(*exercise.arguments)
+        own = inspect.signature(function, follow_wrapped=False)
+        own.bind(*exercise.arguments)
     except ValueError:  # functions written in C have no signature
         return
     except TypeError as error:
         raise WrongAnswer(
-            f"It is called as {exercise.signature}, by position, and yours takes {inspect.signature(function)}: "
+            f"It is called as {exercise.signature}, by position, and yours takes {own}: "
             f"{end_sentence(str(error))}"
         ) from None
 

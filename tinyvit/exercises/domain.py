@@ -40,7 +40,8 @@ def levels(x):
 
 OVERFLOW = (
     "does exp overflow?",
-    "exp(1000) is infinite, and exp(−1000) is 0: 0/0 is NaN. Subtract each row's own maximum before exp.",
+    "exp(1000) is infinite, and exp(−1000) is 0, so that 0/0 or log 0 may come out: a softmax subtracts each row's own "
+    "maximum before exp. What is to be smaller than any number is −∞, not a number of yours.",
 )
 # title: (what becomes of an argument, tolerance, (what may be wrong, a hint)). Sums of large numbers are rounded more,
 # in any right formula.
@@ -65,7 +66,10 @@ RANGES = {
         ),
     ),
 }  # fmt: skip
-AT_ZERO = "an empty slice?", "A slice such as x[p:-p] is empty where p is 0, and a mean may be one of nothing."
+AT_ZERO = (
+    "an empty slice, or a division by 0?",
+    "A slice such as x[p:-p] is empty where p is 0, and a mean may be one of nothing.",
+)
 AT_ONE = "an axis of length 1?", "Is it dropped, as by squeeze, or broadcast? Is something divided by n − 1?"
 ANY = "", "Here something differs that the function doesn't take into account."
 OTHER_SIZES = "a size of yours?", "Sizes are read from the shapes, and a share of them need not be a whole number."

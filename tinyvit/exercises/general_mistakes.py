@@ -145,12 +145,17 @@ def find_wrong_sum(got, right, tolerance):
 
 def find_in_message(message):
     """(mistake, hint) for the message of an exception: of an operation that isn't there, of a function of `math`, or
-    float(), that got a whole array, or of two shapes that differ by one axis; None for any other."""
+    float(), that got a whole array, of an array taken for a cache, or of two shapes that differ by one axis; None for
+    any other."""
     lacking = re.fullmatch(r"name '(\w+)' is not defined", message)
     if lacking and lacking[1].removeprefix("my_") in EXERCISES:
         return f"{lacking[1]} isn't there", (
             f"A function gets its arguments alone, and no operation and no cache: write the forward of {lacking[1]} "
             "anew, in your function or above it."
+        )
+    if lacking := re.fullmatch(r"'numpy.ndarray' object has no attribute '(\w+)'", message):
+        return f"an array has no {lacking[1]}", (
+            "A function gets arrays and no cache: compute anew what the forward's cache would hold."
         )
     if "can be converted to Python scalars" in message:
         return "a function of one number gets an array", (
@@ -165,8 +170,9 @@ def find_in_message(message):
         if before[:axis] + before[axis + 1 :] == after:
             kept = (*before[:axis], 1, *before[axis + 1 :])
             return "keepdims=True is missing", (
-                f"A sum, mean or maximum makes {after} of {before}. NumPy lines axes up from the right, so that the "
-                f"{after[-1] if after else 'number'} of {after} meets the last axis of {before}, and not the axis that "
-                f"it belongs to. With keepdims=True it is {kept}, and is broadcast along the axis that was reduced."
+                f"Or an axis of length 1: NumPy lines axes up from the right, so that the "
+                f"{after[-1] if after else 'number'} of {after} meets the last axis of {before}, and not the one that "
+                f"it belongs to. It should be {kept}: so a sum, mean or maximum leaves it with keepdims=True, and [:, "
+                "None] makes it."
             )
     return None

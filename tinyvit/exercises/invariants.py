@@ -19,7 +19,7 @@ def broken_invariants(attempt):
             continue
         for output, holds, residual in exercise.invariants:
             if output == name and is_broken(exercise, residual, attempt.got, attempt.given, tolerance):
-                sentences.append(f"{'Here ' if output.startswith('gradients') else ''}{holds}; yours break this.")
+                sentences.append(f"{'Here ' if output.startswith('gradients') else ''}{holds}; that isn't so here.")
         sentences += [f"In {name}, {text}." for text in error_patterns(got, expected, tolerance)]
     return sentences
 

@@ -182,7 +182,7 @@ def describe_error(got, expected, tolerance, entry="entry"):
     worst = np.unravel_index(np.argmax(np.where(lost, np.inf, error)), got.shape)
     place = f"{entry} ({', '.join(map(str, worst))}) " if worst else ""
     count = f"wrong in {wrong.sum()} of {wrong.size} entries: " if wrong.size > 1 else "wrong: "
-    digits = 6 if error[worst] > 1e-4 or lost[worst] else 12
+    digits = 6 if error[worst] > 1e-4 or lost[worst] else 15
     right, is_now = (drop_rounding(value, tolerance) for value in (expected[worst], got[worst]))
     return f"{count}{place}should be {right:.{digits}g} and is {is_now:.{digits}g}"
 
