@@ -12,7 +12,7 @@ from tinyvit import functional as F
 from tinyvit.backend import to_numpy
 from tinyvit.functional.patches import as_pair
 from tinyvit.functional.tubelets import tubelet_grid
-from tinyvit.models.architecture import Architecture
+from tinyvit.models.architecture import FREE, Architecture
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import Embed, ViT
 from tinyvit.models.vit_config import ViTConfig
@@ -124,18 +124,8 @@ def inflate_filters(weight, frames, how="central"):
     return inflated
 
 
-SAME = (
-    "img_size",
-    "patch_size",
-    "in_chans",
-    "embed_dim",
-    "depth",
-    "num_heads",
-    "mlp_ratio",
-    "qkv_bias",
-    "activation",
-    "norm_eps",
-)
+# Fields in which a ViT must be as a ViViT that starts from its weights.
+SAME = ["img_size", *(name for name in ViTConfig.__dataclass_fields__ if name not in {*FREE, "positions"})]
 
 
 def image_state(model, source, how):
