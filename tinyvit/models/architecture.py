@@ -251,6 +251,17 @@ class Architecture(Module):
         return f"{type(self).__name__}({self.num_parameters():,} parameters, {self.config})"
 
 
+def split_context(ctx, count, number=0):
+    """The context for samples that were split into `count` parts each, such as frames: part k of sample s draws the
+    random numbers of sample s · count + k, on any number of threads.
+
+    number   of several ways in which they are split, from 0: each draws numbers of its own
+    """
+    if ctx is None or ctx.key is None:
+        return ctx
+    return replace(ctx, key=replace(ctx.key, sample=(number << 32) + ctx.key.sample * count))
+
+
 def size_read(config):
     """The size (H, W) that images are made into, or the function of an image's height and width that says it where a
     model of this configuration leaves images their own."""

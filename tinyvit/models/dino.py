@@ -3,12 +3,12 @@
 Caron et al. 2021, "Emerging properties in self-supervised vision transformers".
 """
 
-from dataclasses import replace
 from itertools import pairwise
 
 from tinyvit import functional as F
 from tinyvit.arrays import array_module
 from tinyvit.functional.flat import move_average
+from tinyvit.models.architecture import split_context
 from tinyvit.models.registry import build
 from tinyvit.nn import init
 from tinyvit.nn.buffers import BufferUpdate
@@ -86,7 +86,7 @@ class DinoNetwork(Module):
         features, caches = [], []
         for number, images in enumerate(views):
             B, n = images.shape[:2]
-            x, cache = self.backbone(images.reshape(B * n, *images.shape[2:]), view_context(ctx, n, number))
+            x, cache = self.backbone(images.reshape(B * n, *images.shape[2:]), split_context(ctx, n, number))
             features.append(x.reshape(B, n, -1))
             caches.append(cache)
         features = array_module(x).concatenate(features, axis=1)               # (B, V, D)
@@ -99,13 +99,6 @@ class DinoNetwork(Module):
             part = dfeatures[:, first : first + n]
             self.backbone.backward(part.reshape(-1, part.shape[-1]), c_backbone)
             first += n
-
-
-def view_context(ctx, count, number):
-    """The context for `count` views of each sample, of the size `number`: all of them draw numbers of their own."""
-    if ctx is None or ctx.key is None:
-        return ctx
-    return replace(ctx, key=replace(ctx.key, sample=(number << 32) + ctx.key.sample * count))
 
 
 class Dino(Module):

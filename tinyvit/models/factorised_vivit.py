@@ -3,11 +3,11 @@
 Arnab et al. 2021, "ViViT: a video vision transformer", section 3.3, model 2. See notebooks/19.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from tinyvit import functional as F
-from tinyvit.models.architecture import Architecture, as_input, image_shape
+from tinyvit.models.architecture import Architecture, as_input, image_shape, split_context
 from tinyvit.models.registry import register, variant
 from tinyvit.models.vit import block_options, make_positions
 from tinyvit.models.vit_config import MAX_BLOCKS
@@ -29,14 +29,6 @@ class FactorisedViViTConfig(ViViTConfig):
 
     temporal_depth: Annotated[int, Range(1, MAX_BLOCKS)] = 4
     """Blocks of the temporal transformer; `depth` are those of the spatial one."""
-
-
-def frame_context(ctx, frames):
-    """The context for samples that were split into frames: frame k of sample s draws the random numbers of sample
-    s · frames + k, on any number of threads."""
-    if ctx is None or ctx.key is None:
-        return ctx
-    return replace(ctx, key=replace(ctx.key, sample=ctx.key.sample * frames))
 
 
 FrameEmbedCache = cache_type("FrameEmbed", "patch_embed split cls_token positions pos_drop join")
@@ -63,7 +55,7 @@ class FrameEmbed(Module):
         x, c_split = F.split_frames(x, self.count)                             # (B·t, h·w, D)
         x, c_token = F.prepend_token(x, self.cls_token.value) if self.cls_token else (x, None)
         x, c_positions = self.positions(x, ctx)
-        x, c_drop = self.pos_drop(x, frame_context(ctx, self.count))
+        x, c_drop = self.pos_drop(x, split_context(ctx, self.count))
         x, c_join = F.join_frames(x, self.count)                               # (B, t·n, D)
         return x, FrameEmbedCache(c_patch, c_split, c_token, c_positions, c_drop, c_join)
 
@@ -90,7 +82,7 @@ class FrameBlock(Block):
 
     def forward(self, x, ctx=None):
         x, c_split = F.split_frames(x, self.count)                             # (B·t, n, D)
-        y, c_block = super().forward(x, frame_context(ctx, self.count))
+        y, c_block = super().forward(x, split_context(ctx, self.count))
         y, c_join = F.join_frames(y, self.count)                               # (B, t·n, D)
         return y, FrameBlockCache(c_split, *c_block, c_join)
 
