@@ -133,7 +133,7 @@ def test_recomputed_blocks_and_dropped_caches_change_no_bit(options):
 
 
 @pytest.mark.parametrize("fields, message", [
-    (dict(depths=()), r"depths and num_heads must have a number for each of the stages, at least one, got \(\) and"),
+    (dict(depths=()), "depths must name the blocks of at least one stage"),
     (dict(num_heads=(1,)), r"got \(2, 2\) and \(1,\)"),
     (dict(num_heads=(1, 3)), "the width 8 of stage 1 is not divisible by its 3 heads"),
     (dict(window_size=0), "window_size"),

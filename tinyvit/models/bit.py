@@ -46,8 +46,6 @@ class BiTConfig(ConvNetConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.depths:
-            raise ValueError("depths must name the blocks of at least one stage, got none")
         if self.width % self.num_groups:
             raise ValueError(f"width {self.width} is not divisible by num_groups {self.num_groups}")
 
@@ -146,12 +144,8 @@ class PostActivationBlock(ResidualBlock):
     """The branch norm(conv(ReLU(norm(conv(ReLU(norm(conv(x)))))))), with kernels of 1, 3 and 1: the hybrid's stem."""
 
     def __init__(self, config, in_chans, width, stride, changes):
-        self.downsample = Chain()
-        if changes:
-            self.downsample = Chain(
-                conv=conv(config, in_chans, 4 * width, 1, stride),
-                norm=norm(config, 4 * width),
-            )
+        layers = {"conv": conv(config, in_chans, 4 * width, 1, stride), "norm": norm(config, 4 * width)}
+        self.downsample = Chain(**layers) if changes else Chain()
         self.branch = TransparentChain(
             conv1=conv(config, in_chans, width, 1),
             norm1=norm(config, width),

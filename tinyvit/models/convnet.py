@@ -15,7 +15,7 @@ from tinyvit.validation import Count, PositiveInt, Sides, validate
 
 @dataclass(frozen=True)
 class ConvNetConfig:
-    """The images and classes of a network of feature maps."""
+    """The images and classes of a network of feature maps. A subclass has `depths`, the blocks of each stage."""
 
     img_size: Sides = 32
     """Side of the images in pixels, or height and width; other sizes are read, too."""
@@ -26,6 +26,8 @@ class ConvNetConfig:
 
     def __post_init__(self):
         validate(self)
+        if not self.depths:
+            raise ValueError("depths must name the blocks of at least one stage, got none")
 
     @property
     def dynamic_img_size(self):

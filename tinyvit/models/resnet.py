@@ -36,11 +36,6 @@ class ResNetConfig(ConvNetConfig):
     """A convolution of 3×3 that keeps the size; one of 4×4 with stride 2; or one of 7×7 with stride 2 and a max
     pooling, which divide it by 4."""
 
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.depths:
-            raise ValueError("depths must name the blocks of at least one stage, got none")
-
     @property
     def out_chans(self):
         """Channels of the last stage."""

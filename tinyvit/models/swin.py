@@ -48,11 +48,8 @@ class SwinConfig(ConvNetConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.depths or len(self.depths) != len(self.num_heads):
-            raise ValueError(
-                "depths and num_heads must have a number for each of the stages, at least one, got "
-                f"{self.depths} and {self.num_heads}"
-            )
+        if len(self.depths) != len(self.num_heads):
+            raise ValueError(f"depths and num_heads must be as many, got {self.depths} and {self.num_heads}")
         for i, heads in enumerate(self.num_heads):
             if (self.embed_dim << i) % heads:
                 raise ValueError(f"the width {self.embed_dim << i} of stage {i} is not divisible by its {heads} heads")
