@@ -54,15 +54,11 @@ class Trace(NamedTuple):
 
         Raises ValueError where the layers don't all give tokens of one shape.
         """
-        return stack_layers([self.values[path] for path in self.layers])
-
-
-def stack_layers(layers):
-    """Tokens (B, T, D) of each layer as one array; ValueError if the layers give anything else."""
-    shapes = dict.fromkeys(x.shape for x in layers)
-    if len(shapes) > 1 or len(layers[0].shape) != 3:
-        raise ValueError(f"the layers have no common residual stream: they give {', '.join(map(str, shapes))}")
-    return np.stack(layers)
+        layers = [self.values[path] for path in self.layers]
+        shapes = dict.fromkeys(x.shape for x in layers)
+        if len(shapes) > 1 or len(layers[0].shape) != 3:
+            raise ValueError(f"the layers have no common residual stream: they give {', '.join(map(str, shapes))}")
+        return np.stack(layers)
 
 
 class Recorder:
