@@ -1,5 +1,7 @@
 """Decides whether the page can compute a model itself, and packs the model for it."""
 
+from math import prod
+
 import numpy as np
 
 from tinyvit import functional as F
@@ -15,22 +17,19 @@ MAX_PIXELS = 4096                 # that can be drawn on, and stand in a link
 
 def why_not_live(model):
     """None, or the reason why the page can't compute this model itself, as a clause that follows "because"."""
-    if model.precision == "bfloat16":
-        return "it computes in bfloat16, which browsers don't have"
     config, parameters = model.config, model.num_parameters()
-    if config.activation not in ACTIVATIONS:
-        return f"its activation is {config.activation}, and the page computes {' and '.join(ACTIVATIONS)}"
-    if parameters > MAX_PARAMETERS:
-        return f"it has {parameters:,} parameters, and the page has room for {MAX_PARAMETERS:,}"
-    height, width = as_pair(config.img_size)
-    if height * width > MAX_PIXELS:
-        return f"its images have {height * width:,} pixels, and the page has room for {MAX_PIXELS:,}"
-    tokens = 1 + config.grid[0] * config.grid[1]
+    pixels, tokens = prod(as_pair(config.img_size)), 1 + prod(config.grid)
     multiplications = tokens * parameters + 2 * config.depth * tokens * tokens * config.embed_dim
-    if multiplications > MAX_MULTIPLICATIONS:
-        return (f"a forward takes {multiplications / 1e6:.0f} million multiplications, and a page answers at once to "
-                f"{MAX_MULTIPLICATIONS / 1e6:.0f} million")  # fmt: skip
-    return None
+    refused = {
+        "it computes in bfloat16, which browsers don't have": model.precision == "bfloat16",
+        f"its activation is {config.activation}, and the page computes {' and '.join(ACTIVATIONS)}":
+            config.activation not in ACTIVATIONS,
+        f"it has {parameters:,} parameters, and the page has room for {MAX_PARAMETERS:,}": parameters > MAX_PARAMETERS,
+        f"its images have {pixels:,} pixels, and the page has room for {MAX_PIXELS:,}": pixels > MAX_PIXELS,
+        f"a forward takes {multiplications / 1e6:.0f} million multiplications, and a page answers at once to "
+        f"{MAX_MULTIPLICATIONS / 1e6:.0f} million": multiplications > MAX_MULTIPLICATIONS,
+    }  # fmt: skip
+    return next((reason for reason, holds in refused.items() if holds), None)
 
 
 def live_model(model, mean, std):
