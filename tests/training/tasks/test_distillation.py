@@ -61,7 +61,7 @@ def test_the_loss_is_that_of_the_paper_and_its_gradient_that_of_the_complex_step
     images, theirs = generator.standard_normal((3, 1, 8, 8)), generator.standard_normal((3, 10))
     labels = np.array([1, 5, 9])
     batch = {"images": images, "targets": labels, "teacher": theirs}
-    loss, backward, _ = task.loss(model, batch, None)
+    loss, backward, *_ = task.loss(model, batch, None)
     cls_logits, dist = model.logits_by_head(images)[0] if cls is DeiTConfig else (model(images)[0],) * 2
     log_q = np.log(F.softmax(cls_logits)[0])
     by_labels = -log_q[range(3), labels].mean()

@@ -88,8 +88,7 @@ class Distillation(Classification):
         chosen = scores.argmax(1)
         metrics = {"accuracy": (chosen == labels).mean(dtype=loss.dtype),
                    "agreement": (chosen == predicted).mean(dtype=loss.dtype)}  # fmt: skip
-        updates = buffer_updates(cache)
-        return (loss, backward, metrics, updates) if updates else (loss, backward, metrics)
+        return loss, backward, metrics, buffer_updates(cache)
 
     def state(self):
         """The SHA256 of the teacher's weights, so that a training goes on with the teacher that it began with."""
