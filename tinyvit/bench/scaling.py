@@ -1,9 +1,8 @@
 """How time and memory of a training step grow with tokens, width, depth and batch."""
 
-import io
-
 from tinyvit.bench.cases import training_case
 from tinyvit.bench.table import memory_growth
+from tinyvit.training.curves import figure_bytes
 
 # One model in the middle, and one of its four sizes changed at a time.
 REFERENCE_SIZES = {"tokens": 65, "width": 192, "depth": 2, "batch": 8}
@@ -54,6 +53,4 @@ def draw(results, caption=""):
     panels[1][0].set_ylabel("bytes that the step takes")
     panels[0][0].legend(frameon=False)
     figure.suptitle(caption, fontsize=9)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    return content.getvalue()
+    return figure_bytes(figure, dpi=120)

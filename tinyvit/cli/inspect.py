@@ -1,7 +1,5 @@
 """tinyvit inspect"""
 
-import io
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +16,11 @@ from tinyvit.files import check_folder, expand_path, write
 from tinyvit.probe.explorer import choose_images, explorer
 from tinyvit.probe.inspection import Inspection, evenly_spaced
 from tinyvit.text import printable
+from tinyvit.training.curves import figure_bytes
 from tinyvit.training.display import table
 from tinyvit.training.metrics import check_finite
 from tinyvit.training.tasks import Task
-from tinyvit.training.tasks.classification import logits_of
-from tinyvit.training.tasks.segmentation import label_pixels
+from tinyvit.training.tasks.classification import classify, logits_of
 from tinyvit.training.trained import load_for_evaluation, require_classifier
 
 DPI = 130
@@ -87,11 +85,7 @@ class Inspect(ModelOptions):
                 self.draw_test_images(trained, inspection, test)
         folder.mkdir(parents=True, exist_ok=True)
         for name, (_, figure) in inspection.pictures.items():
-            content = io.BytesIO()
-            with warnings.catch_warnings():  # names in a script that the font lacks are drawn as boxes
-                warnings.filterwarnings("ignore", "Glyph .* missing")
-                figure.savefig(content, format="png", dpi=DPI)
-            write(folder / name, content.getvalue())
+            write(folder / name, figure_bytes(figure, dpi=DPI))
         written = {"out": str(folder), "pictures": list(inspection.pictures), "left_out": inspection.left_out}
         lines = [table(inspection.rows), f"\nwritten to {printable(folder)}",
                  table([(name, caption) for name, (caption, _) in inspection.pictures.items()])]  # fmt: skip
@@ -139,7 +133,7 @@ class Inspect(ModelOptions):
         if trained.task.labels_pixels:
             rows = evenly_spaced(LABELLED, len(test))
             images = test.normalise(test.images[rows], trained.model.dtype.name)
-            logits = label_pixels(trained.model, to_device(images, trained.model.device), self.threads)
+            logits = classify(trained.model, to_device(images, trained.model.device), self.threads)
             pixels, predicted = test.images[rows] / test.scale, to_numpy(logits).argmax(1)
             inspection.draw_pixels(rows, pixels, predicted, test.labels[rows], test.classes)
         if trained.why_no_classes:

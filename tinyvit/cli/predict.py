@@ -1,11 +1,11 @@
 """tinyvit predict"""
 
-import io
 from dataclasses import dataclass
 
 from tinyvit.cli.model_options import FileOptions, computing, file_to_write
 from tinyvit.files import expand_path, write
 from tinyvit.probe.overlay import draw_labels
+from tinyvit.training.curves import figure_bytes
 from tinyvit.training.predict import predict, predict_pixels
 from tinyvit.training.trained import require_classifier
 
@@ -64,7 +64,6 @@ class Predict(FileOptions):
         if len(found) != 1:
             raise ValueError(f"--overlay draws a single image, got {len(found)}")
         if found[0].error is None:
-            path, content, (_, pixels, labels) = expand_path(self.overlay), io.BytesIO(), found[0].result
+            path, (_, pixels, labels) = expand_path(self.overlay), found[0].result
             figure = draw_labels(pixels[None], labels[None], classes)
-            figure.savefig(content, format=path.suffix[1:].lower(), dpi=DPI)
-            write(path, content.getvalue())
+            write(path, figure_bytes(figure, path.suffix[1:].lower(), dpi=DPI))

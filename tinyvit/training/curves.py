@@ -1,6 +1,7 @@
 """The metrics of a run, or of several, as a picture."""
 
 import io
+import warnings
 from math import nan
 
 
@@ -24,8 +25,15 @@ def draw_curves(histories, task, names=None):
     for unit, row in zip(units, figure.subplots(len(units), len(plots), squeeze=False)):
         for axes, lines in zip(row, plots.values()):
             draw_plot(axes, unit, lines, histories, task)
+    return figure_bytes(figure, dpi=120)
+
+
+def figure_bytes(figure, format="png", **options):
+    """A matplotlib Figure as the bytes of a file; `options` are those of `savefig`."""
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=120)
+    with warnings.catch_warnings():  # names in a script that the font lacks are drawn as boxes
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        figure.savefig(content, format=format, **options)
     return content.getvalue()
 
 

@@ -1,7 +1,6 @@
 """Accuracy, calibration and mistakes of a classifier, from its logits and the labels, and its confusion matrix as a
 picture. NumPy arrays: this is done once, after all images."""
 
-import io
 import warnings
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 from tinyvit.files import expand_path, write
 from tinyvit.functional.softmax import log_softmax
 from tinyvit.text import printable
+from tinyvit.training.curves import figure_bytes
 from tinyvit.training.display import percent
 from tinyvit.training.tasks.task import NotFinite, Report
 
@@ -173,8 +173,5 @@ def draw_confusion(confusion, classes):
 
 def save_confusion(path, confusion, classes):
     """Draw a confusion matrix to a file, in the format of its suffix."""
-    content, path = io.BytesIO(), expand_path(path)
-    with warnings.catch_warnings():  # names in a script that the font lacks are drawn as boxes
-        warnings.filterwarnings("ignore", "Glyph .* missing")
-        draw_confusion(confusion, classes).savefig(content, format=path.suffix[1:], dpi=150, bbox_inches="tight")
-    write(path, content.getvalue())
+    path, figure = expand_path(path), draw_confusion(confusion, classes)
+    write(path, figure_bytes(figure, path.suffix[1:], dpi=150, bbox_inches="tight"))

@@ -14,7 +14,6 @@ from tinyvit.functional.softmax import log_softmax
 from tinyvit.training.inference import evaluation_batch
 from tinyvit.training.metrics import check_finite, likeliest
 from tinyvit.training.tasks.classification import classify
-from tinyvit.training.tasks.segmentation import label_pixels
 from tinyvit.training.threads import thread_count
 
 MAX_BATCH_IMAGES = 64  # images at a time, or fewer for a large model, so that thousands need no more memory than these
@@ -70,7 +69,7 @@ def predict_pixels(model, preprocessing, paths, *, threads=None):
     mean, std = (np.reshape(x, (-1, 1, 1)) for x in (preprocessing.mean, preprocessing.std))
 
     def labelled(images, names):
-        logits = to_numpy(label_pixels(model, images, threads))
+        logits = to_numpy(classify(model, images, threads))
         check_finite(logits.reshape(len(logits), -1), names=names)
         for image, labels in zip(to_numpy(images) * std + mean, logits.argmax(1)):
             counts = np.bincount(labels.ravel(), minlength=len(preprocessing.classes))

@@ -136,7 +136,8 @@ def logits_of(model, dataset, threads=None, tta=False):
 
 
 def classify(model, images, threads=None, tta=False):
-    """The logits (B, K) of a batch, in the dtype of the model's parameters, computed in parts by several threads.
+    """The logits (B, K) of a batch, or of its pixels (B, K, H, W), in the dtype of the model's parameters, computed in
+    parts by several threads.
 
     With `tta` (test-time augmentation) they are log((p + p′)/2), the probabilities averaged over each image and its
     mirror image. The mean of probabilities, not of their logarithms: one view that is sure of the wrong class can't

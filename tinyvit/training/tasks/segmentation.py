@@ -8,9 +8,10 @@ import numpy as np
 from tinyvit import functional as F
 from tinyvit.arrays import IGNORED, array_module
 from tinyvit.backend import to_numpy
-from tinyvit.nn import Context, buffer_updates
+from tinyvit.nn import buffer_updates
 from tinyvit.training.display import percent, table
-from tinyvit.training.inference import forwards, in_parts
+from tinyvit.training.inference import forwards
+from tinyvit.training.tasks.classification import classify
 from tinyvit.training.tasks.task import Report, Task, register
 
 
@@ -98,7 +99,7 @@ def measure(model, dataset, threads=None, stop=None):
     for images, labels in forwards(model, dataset):
         if stop:
             return None
-        logits = label_pixels(model, images, threads)
+        logits = classify(model, images, threads)
         xp = array_module(logits)
         with model.storage.on_device():
             counted = labels != IGNORED
@@ -107,14 +108,6 @@ def measure(model, dataset, threads=None, stop=None):
             loss = loss + F.pixel_cross_entropy(logits, labels, IGNORED, 1)[0]
     matrix = to_numpy(total)[:-1].reshape(K, K)
     return matrix, float(loss) / max(1, int(matrix.sum()))
-
-
-def label_pixels(model, images, threads=None):
-    """The logits (B, K, H, W) of a batch, in the dtype of the model's parameters, computed in parts by several
-    threads."""
-    return in_parts(
-        lambda part: F.cast(model(part, Context(keep_caches=False))[0], model.dtype), model, images, threads
-    )
 
 
 def overlaps(confusion):
