@@ -41,8 +41,8 @@ class Part(NamedTuple):
     rows: list
 
 
-def summarize(model, batch_size=1, recompute=False, frozen=0):
-    """The rows of a model's summary (see `Row`) for a batch of images, without its first `frozen` parts.
+def summarize(model, batch_size=1, recompute=False):
+    """The rows of a model's summary (see `Row`) for a batch of images.
 
     With `recompute`, the activations are those of a step with `Context(recompute=True)`: a layer keeps its input only,
     and all else is there for one layer at a time, in the last row.
@@ -51,11 +51,11 @@ def summarize(model, batch_size=1, recompute=False, frozen=0):
         raise ValueError(f"expected a batch size of at least 1, got {batch_size}")
     rows, layers = [], []
     for i, (path, shape, _, own) in enumerate(measure_parts(model)):
-        if i >= frozen and recompute and 1 <= i <= model.depth:
+        if recompute and 1 <= i <= model.depth:
             layers.append(Row("layers", "one at a time", shape, 0, 0, sum(row.activations for row in own)))
             rows.append(Row(path, "input", shape, 0, 0, prod(shape)))
             rows += [row._replace(activations=0) for row in own]
-        elif i >= frozen:
+        else:
             rows += own
     if layers:
         rows.append(max(layers, key=lambda row: row.activations))
@@ -66,14 +66,12 @@ def summarize(model, batch_size=1, recompute=False, frozen=0):
     ]
 
 
-def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4, frozen=0):
+def activation_bytes(model, batch_size, recompute=False, bytes_per_number=4):
     """Bytes that the backward of a batch needs of its forward: what the last line of a summary says.
-
-    frozen   how many of the first parts are frozen: the backward ends above them
 
     What an operation needs only while it runs, the weights, gradients and the optimizer's state come on top of that.
     """
-    return bytes_per_number * sum(row.activations for row in summarize(model, batch_size, recompute, frozen))
+    return bytes_per_number * sum(row.activations for row in summarize(model, batch_size, recompute))
 
 
 def widest_output(model):
