@@ -4,10 +4,10 @@ import os
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import tinyvit
 from tinyvit.backend import physical_memory
+from tinyvit.training.memory import PROC, read_lines
 from tinyvit.training.threads import cores
 
 
@@ -31,10 +31,8 @@ def describe():
 
 def processor():
     """The processor's name."""
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return platform.processor() or platform.machine() or None
+    names = (line.partition(":")[2].strip() for line in read_lines(PROC / "cpuinfo") if line.startswith("model name"))
+    return next(names, None) or platform.processor() or platform.machine() or None
 
 
 def version_of(package):

@@ -5,10 +5,10 @@ import signal
 import time
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 
 from tinyvit.levels import using
 from tinyvit.text import shorten
+from tinyvit.training.memory import PROC, read_numbers
 
 WARM_UP_STEPS = 2  # to warm up: the first allocates, the second finds everything in place
 
@@ -55,9 +55,7 @@ def progress(contestant, case, threads, seconds):
 
 def memory(name):
     """Bytes that this process uses (VmRSS), or used at most (VmHWM); None on other systems than Linux."""
-    with suppress(OSError):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+    return read_numbers(PROC / "self/status").get(name)
 
 
 def error_line(error, longest=110):
