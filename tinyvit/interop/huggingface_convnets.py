@@ -56,10 +56,7 @@ def resnet_config(fields, said, tensors):
     """The ResNetConfig of a config.json; ValueError for what ours has no place for."""
     expect_only(said, hidden_act=("relu",), layer_type=("basic", "bottleneck"), downsample_in_first_stage=(False,),
                 downsample_in_bottleneck=(False,))  # fmt: skip
-    config = ResNetConfig(**fields, num_classes=said["num_classes"], img_size=as_side(said["made_size"]),
-                          block=said["layer_type"], stem="conv7")  # fmt: skip
-    expect_only(said, hidden_sizes=(stage_widths(config),))
-    return config
+    return convnet_config(ResNetConfig, fields, said, block=said["layer_type"])
 
 
 def bit_config(fields, said, tensors):
@@ -70,8 +67,13 @@ def bit_config(fields, said, tensors):
     expect_only(said, embedding_dynamic_padding=(same,))
     if not (same or preactivation):
         raise ValueError("layer_type is 'bottleneck' with global_padding null; expected 'same'")
-    config = BiTConfig(**fields, num_classes=said["num_classes"], img_size=as_side(said["made_size"]), stem="conv7",
-                       preactivation=preactivation, padding="same" if same else "symmetric")  # fmt: skip
+    padding = "same" if same else "symmetric"
+    return convnet_config(BiTConfig, fields, said, preactivation=preactivation, padding=padding)
+
+
+def convnet_config(cls, fields, said, **own):
+    """A configuration of the class `cls`, with these fields of its own; ValueError for stages of other widths."""
+    config = cls(**fields, **own, num_classes=said["num_classes"], img_size=as_side(said["made_size"]), stem="conv7")
     expect_only(said, hidden_sizes=(stage_widths(config),))
     return config
 
