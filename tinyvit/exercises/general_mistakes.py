@@ -53,22 +53,16 @@ def find_factor(case, got, right):
     """(mistake, hint) if `got` differs from `right` by a sign or a factor."""
     if agree(got, -right, case.tolerance):
         return "the sign is wrong", "Every entry is minus what it should be."
-    factor = factor_of(case, got, right)
-    if factor is None:
+    if got.shape != right.shape or not got.size or not np.isfinite(got).all():
+        return None
+    factor = np.vdot(right, got) / np.vdot(right, right)
+    if not factor or not agree(got, factor * right, case.tolerance):
         return None
     hint = sizes_hint(factor, case.sizes) or power_of_ten_hint(factor)
     entry = "Every entry" if got.size > 1 else "It"
     if got.size == 1 and not hint:
         return None
     return "a constant factor", f"{entry} is {factor:.6g} times what it should be{hint or '.'}"
-
-
-def factor_of(case, got, right):
-    """The number that `got` is a multiple of `right` by; None if it is none."""
-    if got.shape != right.shape or not got.size or not np.isfinite(got).all():
-        return None
-    factor = np.vdot(right, got) / np.vdot(right, right)
-    return factor if factor and agree(got, factor * right, case.tolerance) else None
 
 
 def holds_elsewhere(attempt, name, found):
