@@ -187,17 +187,13 @@ def changes_before(function, lists, new, choices):
     lists   of the arguments that are set together
     """
     for names in lists:
-        letters = [{"a": load(name), "b": load(names[i - 1])} for i, name in enumerate(names)]
+        letters = [{"a": tree_of(name), "b": tree_of(names[i - 1])} for i, name in enumerate(names)]
         for values in product(*(build_all(new, one, choices) for one in letters)):
             stored = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
             statement = build(ast.Assign([stored], ast.Tuple([*values], ast.Load()), None), {})
             function.body.insert(0, statement)
             yield partial(assignment_text, names, values), compile_function(function)
             del function.body[0]
-
-
-def load(name):
-    return build(ast.Name(name, ast.Load()), {})
 
 
 def assignment_text(names, values):
