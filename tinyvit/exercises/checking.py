@@ -106,7 +106,7 @@ def check_case(exercise, function, case, time_limit, seed, printed):
     given = deepcopy(drawn)
     result = call(lambda *arguments: exercise.answer(function, arguments, asked), given, time_limit)
     printed.append(result.printed)
-    on = case_text(exercise, case)
+    on = "" if case is exercise.known_cases[0] else f" with {case.title}"  # the end of a sentence
     ended = ending_text(result, time_limit, on)
     if result.exception is not None:
         came = drawn if exercise.calls is None else asked[-1]
@@ -197,11 +197,6 @@ def explain_exception(exercise, function, case, error, time_limit, seed):
         return [], []
     attempt.witness = witness
     return describe_mistakes(attempt, recognise_equal)
-
-
-def case_text(exercise, case):
-    """The special feature of a case, as the end of a sentence; empty for the first, ordinary case."""
-    return "" if case is exercise.known_cases[0] else f" with {case.title}"
 
 
 def output_table(problems):

@@ -183,13 +183,9 @@ def describe_error(got, expected, tolerance, entry="entry"):
     place = f"{entry} ({', '.join(map(str, worst))}) " if worst else ""
     count = f"wrong in {wrong.sum()} of {wrong.size} entries: " if wrong.size > 1 else "wrong: "
     digits = 6 if error[worst] > 1e-4 or lost[worst] else 15
-    right, is_now = (drop_rounding(value, tolerance) for value in (expected[worst], got[worst]))
+    # 0 where only rounding is left, since 1e-17 looks like a result.
+    right, is_now = (0 if abs(value) <= tolerance else value for value in (expected[worst], got[worst]))
     return f"{count}{place}should be {right:.{digits}g} and is {is_now:.{digits}g}"
-
-
-def drop_rounding(value, tolerance):
-    """The number to be printed: 0 where only rounding is left, since 1e-17 looks like a result."""
-    return 0 if abs(value) <= tolerance else value
 
 
 def changed_arguments(names, before, after):

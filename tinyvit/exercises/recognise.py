@@ -45,7 +45,7 @@ def recognise(attempt):
         in_any = general_mistake(attempt, name)
         if in_any is not None:
             found[in_any,] = (*found.get((in_any,), ()), name)
-    left = unexplained(left, found)
+    left = [name for name in left if not any(name in outputs for outputs in found.values())]
     if left:
         # Any formula may give NaN, and many are right but for large numbers.
         exact = attempt.case.tolerance == exercise.tolerance
@@ -75,10 +75,6 @@ def is_untouched(attempt, left):
         return False
     outputs = [attempt.got[name] for name in left]
     return all(one.size and not one.any() for one in outputs)
-
-
-def unexplained(names, found):
-    return [name for name in names if not any(name in outputs for outputs in found.values())]
 
 
 def singles(mistakes):
