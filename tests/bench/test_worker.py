@@ -12,7 +12,7 @@ from tinyvit.bench.worker import error_line, memory
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_at_most_its_peak_and_none_where_the_system_does_not_report_it(monkeypatch, tmp_path):
     assert 1e6 < memory("VmRSS") <= memory("VmHWM")
-    monkeypatch.setattr(worker, "Path", lambda path: tmp_path / "status")
+    monkeypatch.setattr(worker, "PROC", tmp_path)
     assert memory("VmRSS") is None
 
 
