@@ -119,14 +119,16 @@ CASES = {case.name: case for case in (
     Case("attention-197", "attention", 64, Heads(197)),
     Case("attention-577", "attention", 8, Heads(577)),
     Case("attention-1025", "attention", 4, Heads(1025)),
-    Case("conv-3-64", "conv", 128, Filters(32, 3, 64)),  # the layers of a ResNet-18 on 32×32, by their channels
-    Case("conv-64", "conv", 128, Filters(32, 64, 64)),
-    Case("conv-64-128", "conv", 128, Filters(32, 64, 128, stride=2)),
-    Case("conv-64-128-1x1", "conv", 128, Filters(32, 64, 128, kernel_size=1, stride=2)),
-    Case("conv-128", "conv", 128, Filters(16, 128, 128)),
-    Case("conv-128-256", "conv", 128, Filters(16, 128, 256, stride=2)),
-    Case("conv-256", "conv", 128, Filters(8, 256, 256)),
-    Case("conv-256-512", "conv", 128, Filters(8, 256, 512, stride=2)),
-    Case("conv-512", "conv", 128, Filters(4, 512, 512)),
-    Case("conv-64-depthwise", "conv", 128, Filters(32, 64, 64, groups=64)),
+    *(Case(name, "conv", 128, filters) for name, filters in {
+        "conv-3-64": Filters(32, 3, 64),  # the layers of a ResNet-18 on 32×32, by their channels
+        "conv-64": Filters(32, 64, 64),
+        "conv-64-128": Filters(32, 64, 128, stride=2),
+        "conv-64-128-1x1": Filters(32, 64, 128, kernel_size=1, stride=2),
+        "conv-128": Filters(16, 128, 128),
+        "conv-128-256": Filters(16, 128, 256, stride=2),
+        "conv-256": Filters(8, 256, 256),
+        "conv-256-512": Filters(8, 256, 512, stride=2),
+        "conv-512": Filters(4, 512, 512),
+        "conv-64-depthwise": Filters(32, 64, 64, groups=64),
+    }.items()),
 )}  # fmt: skip
