@@ -9,13 +9,14 @@ from collections import UserDict
 from tinyvit.registry import look_up
 from tinyvit.training.config import from_values
 
-SMALL = dict(
-    img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0,
-    global_pool="avg", positions="sincos_2d", drop_path_rate=0.1,
+CIFAR = dict(img_size=32, in_chans=3, num_classes=10)
+SMALL = CIFAR | dict(
+    patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0, global_pool="avg", positions="sincos_2d",
+    drop_path_rate=0.1,
 )  # fmt: skip
 DIGITS = dict(img_size=8, patch_size=2, in_chans=1, num_classes=10, num_heads=4, mlp_ratio=2.0)
 # For minutes on two cores.
-TINY = dict(img_size=32, patch_size=4, in_chans=3, num_classes=10, embed_dim=128, depth=6, num_heads=4, mlp_ratio=2.0)
+TINY = CIFAR | dict(patch_size=4, embed_dim=128, depth=6, num_heads=4, mlp_ratio=2.0)
 CPU = TINY | dict(global_pool="avg", positions="sincos_2d", dynamic_img_size=True)
 # Muon, whose rate falls to 0 in a straight line.
 LINEAR = dict(name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1)
@@ -92,7 +93,7 @@ PRESETS = Presets({
     # first filters start as those that whiten patches, and AdamW's part (first and last layer, batch norms) has ten
     # times the usual rate: together they save half of the steps. On CIFAR-10 (JPEG copy), seed 0: 88.28 %, 29 minutes.
     "cifar10-resnet": on_cifar10(
-        "resnet", dict(img_size=32, in_chans=3, num_classes=10, depths=(1, 1, 1), width=64, stem="conv4"),
+        "resnet", CIFAR | dict(depths=(1, 1, 1), width=64, stem="conv4"),
         epochs=19, batch_size=256, crop=3, lr=0.1, adam_lr=0.02, small_sizes=(24,), small_until=(0.5,),
     ),
     # Two such stages, and a ViT on the 64 places of their feature maps. Filters have ten times the rate of the blocks'
@@ -107,19 +108,16 @@ PRESETS = Presets({
     # multiply-adds (56.6 and 58.0 million) and the same rates. On CIFAR-10 (JPEG copy), seed 0: 85.30 %, 30 minutes.
     "cifar10-swin": on_cifar10(
         "swin",
-        dict(
-            img_size=32, patch_size=2, in_chans=3, num_classes=10, embed_dim=64, depths=(2, 2, 2),
-            num_heads=(2, 4, 8), window_size=4, mlp_ratio=2.0,
-        ),
+        CIFAR | dict(patch_size=2, embed_dim=64, depths=(2, 2, 2), num_heads=(2, 4, 8), window_size=4, mlp_ratio=2.0),
         epochs=26, batch_size=128, crop=4,
     ),
     # A stage of convolutions on 16×16 places, one on 8×8, and a stage of attention on the same 8×8. As in the hybrid,
     # filters have a higher rate than matrices. On CIFAR-10 (JPEG copy), seed 0: 86.79 % in 26 minutes.
     "cifar10-coatnet": on_cifar10(
         "coatnet",
-        dict(
-            img_size=32, in_chans=3, num_classes=10, stem_width=64, stages="CCT", depths=(1, 1, 2),
-            widths=(64, 128, 128), strides=(1, 2, 1), head_dim=32, expansion=2.0,
+        CIFAR | dict(
+            stem_width=64, stages="CCT", depths=(1, 1, 2), widths=(64, 128, 128), strides=(1, 2, 1), head_dim=32,
+            expansion=2.0,
         ),
         epochs=22, batch_size=256, crop=3, lr=0.02, filter_lr=0.03, small_sizes=(24,), small_until=(0.6,),
     ),
