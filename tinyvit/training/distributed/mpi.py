@@ -40,9 +40,7 @@ class Mpi:
         """The values of all ranks, in their order: anything that can be pickled."""
         return self.world.allgather(value)
 
-    def results(self, value):
-        """Gather values with arrays, which come to the current device."""
-        return self.world.allgather(value)
+    results = gather  # also of values with arrays, which come to the current device
 
     def add_up(self, array):
         """Replace an array by the sum of those of all ranks. One on a GPU goes by way of the host."""
