@@ -58,13 +58,10 @@ def shrink(images, size):
     if images.dtype.kind == "O":  # of several sizes, which stay as they are
         return images
     H, W = images.shape[-2:]
-    height, width = size
-    if not (0 < height <= H and 0 < width <= W):
-        raise ValueError(f"expected a size of at most {H}×{W} to shrink images to, got {height}×{width}")
-    if (height, width) == (H, W):
+    if size == (H, W):
         return images
     device, dtype = device_of(images), images.dtype
-    down, across = (areas_on(device, old, new, dtype) for old, new in ((H, height), (W, width)))
+    down, across = (areas_on(device, old, new, dtype) for old, new in zip((H, W), size))
     return down @ (images @ across.T)
 
 
