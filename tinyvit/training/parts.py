@@ -6,6 +6,7 @@ No module knows of them: each part has its own gradient buffer, and the context 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from tinyvit.arrays import array_module
 from tinyvit.backend import to_device
@@ -47,20 +48,15 @@ class BatchParts:
 
     def microbatches(self, number, batch, ctx):
         """(arguments of the objective, share of the batch) for each microbatch of part number `number`."""
-        where = self.slices[number]
+        where, images = self.slices[number], next(iter(batch.values()))
         if self.meeting is not None:
             ctx = replace(ctx or Context(), join=partial(self.meeting.exchange, number))
-        for piece in self.pieces(where, batch):
+        parts = slices(where.stop - where.start, self.accumulate, where.start)
+        for piece in chain.from_iterable(rows_in(self.model, images, part) for part in parts):
             arrays = {name: array[piece] for name, array in batch.items()}
             moved = ctx if ctx is None or ctx.key is None else replace(ctx, key=ctx.key.skip(piece.start))
             arguments = [arrays] if self.by_name else arrays.values()
             yield (*arguments, moved), (piece.stop - piece.start) / self.samples
-
-    def pieces(self, where, batch):
-        """The slices of the microbatches of a part: `accumulate` of them, each cut into `rows_in` it."""
-        images = next(iter(batch.values()))
-        for piece in slices(where.stop - where.start, self.accumulate, where.start):
-            yield from rows_in(self.model, images, piece)
 
     def add_up(self, buffers, results):
         """Sum the gradients of all parts, in order, into the model's own; returns the results of their microbatches.
