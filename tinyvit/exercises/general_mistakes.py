@@ -56,7 +56,7 @@ def find_factor(case, got, right):
     if got.shape != right.shape or not got.size or not np.isfinite(got).all():
         return None
     factor = np.vdot(right, got) / np.vdot(right, right)
-    if not factor or not agree(got, factor * right, case.tolerance):
+    if not factor or f"{factor:.6g}" == "1" or not agree(got, factor * right, case.tolerance):
         return None
     hint = sizes_hint(factor, case.sizes) or power_of_ten_hint(factor)
     entry = "Every entry" if got.size > 1 else "It"
