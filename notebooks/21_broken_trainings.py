@@ -2,8 +2,8 @@
 # # 21 · Why does my training go wrong?
 #
 # A wrong gradient raises no error, and neither does a wrong learning rate: the program runs, and the model learns
-# badly or not at all. This notebook trains the same small ViT nine times. One training is healthy; in each of the
-# other eight, one line is wrong. You look at the pictures of each and say which line it is.
+# badly or not at all. This notebook trains the same small ViT nine times, which takes about a minute. One training is
+# healthy; in each of the other eight, one line is wrong. You look at the pictures of each and say which line it is.
 #
 # (What the letters mean: [the symbols](00_tour.ipynb#The-symbols).)
 
@@ -120,7 +120,7 @@ assert (healthy[2:-1, 0] == 0).all() and (healthy[2:, -1] > 0).all()
 
 # %%
 FAULTS = {
-    1: ("the learning rate is too high", "rate = 0.04", "rate = 1.0"),
+    1: ("the learning rate is too high", "rate = 0.04", "rate = 5.0"),
     2: ("the learning rate is too low", "rate = 0.04", "rate = 0.00004"),
     3: ("the learning rate isn't warmed up", "rate * min(1, (step + 1) / 40)", "rate"),
     4: ("the pixels are whole numbers up to 256, not normalised", "digits.normalise(digits.images)",
@@ -149,6 +149,16 @@ def tell(letter):
     print(f"{letter}: {name}\n    - {line}\n    + {line.replace(right, wrong)}")
 
 
+HINTS = {  # printed where a number is not right
+    "A": "It falls as the healthy one does. What is different from the first step on, and by which factor?",
+    "B": "It gets worse within a few steps, and to the end it says the same of nearly all images.",
+    "C": "The loss is no flat line: it falls, evenly and without any noise. What would it need more of?",
+    "D": "The loss says nothing. Go through the gradients part by part.",
+    "E": "It begins well. Meanwhile the gradients grow from step to step, as if something was added up.",
+    "F": "The loss stays at log 10 and jumps about: there are gradients and steps, but nothing that could be learned.",
+    "G": "Only the first ten steps are bad. Later it learns as the healthy one does, and never makes up for them.",
+    "H": "In the first ten steps all images look alike to it, and the blocks get far less gradient than the embedding.",
+}
 histories = {letter: train_with(number[letter]) for letter in number}
 for fault, (name, _, wrong) in FAULTS.items():
     print(f"{fault}   {name:<55}   {wrong}")
@@ -165,8 +175,7 @@ for fault, (name, _, wrong) in FAULTS.items():
 my_a = None
 
 show(histories["A"], "A")
-hint = "It falls as the healthy one does. What is different from the first step on, and by which factor?"
-if exercises.check_number("my_a", my_a, number["A"], hint):
+if exercises.check_number("my_a", my_a, number["A"], HINTS["A"]):
     tell("A")
 
 # %% [markdown]
@@ -176,8 +185,7 @@ if exercises.check_number("my_a", my_a, number["A"], hint):
 my_b = None
 
 show(histories["B"], "B")
-hint = "It gets worse within a few steps and says the same of all images; yet the gradients of the blocks become small."
-if exercises.check_number("my_b", my_b, number["B"], hint):
+if exercises.check_number("my_b", my_b, number["B"], HINTS["B"]):
     tell("B")
 
 # %% [markdown]
@@ -187,8 +195,7 @@ if exercises.check_number("my_b", my_b, number["B"], hint):
 my_c = None
 
 show(histories["C"], "C")
-hint = "The loss is no flat line: it falls, evenly and without any noise. What would it need more of?"
-if exercises.check_number("my_c", my_c, number["C"], hint):
+if exercises.check_number("my_c", my_c, number["C"], HINTS["C"]):
     tell("C")
 
 # %% [markdown]
@@ -198,8 +205,7 @@ if exercises.check_number("my_c", my_c, number["C"], hint):
 my_d = None
 
 show(histories["D"], "D")
-hint = "The loss says nothing. Go through the gradients part by part."
-if exercises.check_number("my_d", my_d, number["D"], hint):
+if exercises.check_number("my_d", my_d, number["D"], HINTS["D"]):
     tell("D")
 
 # %% [markdown]
@@ -209,8 +215,7 @@ if exercises.check_number("my_d", my_d, number["D"], hint):
 my_e = None
 
 show(histories["E"], "E")
-hint = "It begins well. Meanwhile the gradients grow from step to step, as if something was added up."
-if exercises.check_number("my_e", my_e, number["E"], hint):
+if exercises.check_number("my_e", my_e, number["E"], HINTS["E"]):
     tell("E")
 
 # %% [markdown]
@@ -220,8 +225,7 @@ if exercises.check_number("my_e", my_e, number["E"], hint):
 my_f = None
 
 show(histories["F"], "F")
-hint = "The loss stays at log 10 and jumps about: there are gradients and steps, but nothing that could be learned."
-if exercises.check_number("my_f", my_f, number["F"], hint):
+if exercises.check_number("my_f", my_f, number["F"], HINTS["F"]):
     tell("F")
 
 # %% [markdown]
@@ -231,8 +235,7 @@ if exercises.check_number("my_f", my_f, number["F"], hint):
 my_g = None
 
 show(histories["G"], "G")
-hint = "Only the first ten steps are bad. Later it learns as the healthy one does, and never makes up for them."
-if exercises.check_number("my_g", my_g, number["G"], hint):
+if exercises.check_number("my_g", my_g, number["G"], HINTS["G"]):
     tell("G")
 
 # %% [markdown]
@@ -242,8 +245,7 @@ if exercises.check_number("my_g", my_g, number["G"], hint):
 my_h = None
 
 show(histories["H"], "H")
-hint = "In the first ten steps all images look alike to it, and the blocks get far less gradient than the embedding."
-if exercises.check_number("my_h", my_h, number["H"], hint):
+if exercises.check_number("my_h", my_h, number["H"], HINTS["H"]):
     tell("H")
 
 # %% [markdown]
