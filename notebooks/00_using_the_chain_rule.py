@@ -207,8 +207,8 @@ print("means of the rows afterwards:", wrong.mean(axis=-1), "and they should all
 assert np.abs(wrong.mean(axis=-1)).max() > 1
 
 # %% [markdown]
-# **`reshape`** keeps the order in which one reads and draws new borders. Often it makes one long list of rows out of
-# all tokens of all images; $-1$ means "whatever fits".
+# **`reshape`** keeps the numbers in the order in which one reads, and divides them into rows anew. Often it makes one
+# long list of rows out of all tokens of all images; $-1$ means "whatever fits".
 
 # %%
 rows = x.reshape(-1, 4)                                  # (6, 4)
@@ -283,7 +283,8 @@ assert dx.shape == x.shape and (dx[1] == dy[1]).all()
 #
 # ($\partial$ is a $d$ that reminds you that there are other variables, which stay as they are.) All local gradients
 # together are a table, the **Jacobian** $J$, with one row for each result and one column for each input:
-# $J_{ij} = \partial y_i / \partial x_j$. The sum goes over its *rows*, so the table is transposed:
+# $J_{ij} = \partial y_i / \partial x_j$. For an input $j$ we add down its column $j$, which is a row of the transposed
+# table:
 #
 # $$dx = J^\top dy$$
 #
@@ -484,7 +485,8 @@ exercises.check("scale_and_shift_backward", my_scale_and_shift_backward)
 
 # %% [markdown]
 # **7.** All rules at once: `y = x - x.mean(-1, keepdims=True)`, the first step of a layer norm. `x` goes into it
-# twice, and the mean is broadcast. So the mean's gradient is minus a sum; and an entry moves the mean by 1/D.
+# twice, and the mean is broadcast. So the mean's gradient is minus the sum of `dy` over the row; and as an entry moves
+# the mean by 1/D of its own change, it gets 1/D of that gradient.
 
 
 # %%

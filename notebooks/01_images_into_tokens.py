@@ -208,7 +208,8 @@ assert y[1, 1] == 0 * -1 + -1 * 1 + 3 * 0.5 == 0.5
 # &\Longrightarrow\quad dW_{kj} = \sum_{n,i} dy_{ni}\,\delta_{ik}\,x_{nj} = \sum_n dy_{nk}\,x_{nj}
 # \end{aligned}$$
 #
-# The sum runs over the first index of both, so the first factor is transposed: $dy^\top x$.
+# The sum runs over the first index of both, so the first factor is transposed: $dy^\top x$. (Of an array $(B, N, D)$,
+# make rows first: `x.reshape(-1, D)`. With three axes `.T` would turn all of them round.)
 #
 # **The bias.** $b_k$ is added in column $k$ of every row:
 #
@@ -540,11 +541,11 @@ assert spread < 3 * max(row["std"] for row in others)
 # \end{aligned} \tag{Embed.backward}$$
 #
 # and then those of cutting and projecting, `PatchEmbed`. With $p$ for the patches before the projection, $W = E^\top$
-# and a bias, and with $n$ from 1 on:
+# and a bias; the class token, $n = 0$, has no part in them, and vectors are rows:
 #
 # $$\begin{aligned}
-# &dW = \sum_{bn} dz_{bn}^\top p_{b,n-1} \\
-# &d\text{bias} = \sum_{bn} dz_{bn} \\
+# &dW = \sum_b \sum_{n \ge 1} dz_{bn}^\top p_{b,n-1} \\
+# &d\text{bias} = \sum_b \sum_{n \ge 1} dz_{bn} \\
 # &dp_{b,n-1} = dz_{bn}\, W \\
 # &dx = \operatorname{unpatchify} dp
 # \end{aligned} \tag{PatchEmbed.backward}$$
@@ -601,16 +602,16 @@ exercises.check("patchify", my_patchify)
 
 # %% [markdown]
 # **3.** Write the gradient of all of equation 1. Backwards the positions come first, then the class token, then the
-# projection. Four of the five results are sums over the samples; before you write one down, decide what else it sums
-# over.
+# projection. Four of the five results are sums over the samples; before you write one down, decide over which tokens it
+# sums, too.
 
 
 # %%
 def my_embed_backward(dy, patches, weight):
     # dy: (B, N+1, D), the gradient of the tokens. patches: (B, N, C·P·Q). weight: (D, C·P·Q)
-    N, D = dy.shape[1:]
+    tokens, D = dy.shape[1:]
     dpatches, dweight, dbias = np.zeros_like(patches), np.zeros_like(weight), np.zeros(D)
-    dcls_token, dpositions = np.zeros((1, 1, D)), np.zeros((1, N, D))
+    dcls_token, dpositions = np.zeros((1, 1, D)), np.zeros((1, tokens, D))
     return dpatches, dweight, dbias, dcls_token, dpositions            # in place of the zeros, the gradients
 
 
@@ -675,10 +676,12 @@ def my_sincos_positions(rows, columns, width):
 exercises.check("sincos_positions", my_sincos_positions)
 
 # %% [markdown]
-# **8.** Rotary positions add nothing to the tokens: they rotate each pair of numbers $(a, b)$ of a query or key by an
-# angle $\varphi$ that grows with the position, into $(a \cos\varphi - b \sin\varphi,\; a \sin\varphi + b \cos\varphi)$.
-# The product of a rotated query and a rotated key depends only on the difference of their angles. Write the rotation,
-# and its gradient: which matrix undoes a rotation?
+# **8.** Rotary positions add nothing to the tokens: they rotate each pair of neighbouring numbers $(a, b)$ of a query
+# or key by an angle $\varphi$ into $(a \cos\varphi - b \sin\varphi,\; a \sin\varphi + b \cos\varphi)$. The angle grows
+# with the patch's column in the first half of the pairs, with its row in the second: $\varphi = j\,\theta^{-k/(d/4)}$
+# for column or row $j$ and pair $k$ of that half (`print(exercises.describe("rope"))`). The product of a rotated query
+# and a rotated key depends only on the difference of their angles. Write the rotation, and its gradient: which matrix
+# undoes a rotation?
 
 
 # %%

@@ -134,8 +134,8 @@ assert y.tolist() == [[-1, -2, 13, 14]]
 # $$\frac{\partial \hat x_i}{\partial x_j} = r\Big(\delta_{ij} - \frac1D\Big) - c_i\,\frac{r^2 \hat x_j}{D}
 # = r\Big(\delta_{ij} - \frac1D - \frac{\hat x_i\, \hat x_j}{D}\Big)$$
 #
-# A check before going on: here is the matrix for a token of five numbers, by this formula and by the complex step
-# (notebook 09), which doesn't use the formula:
+# A check before going on: here is the matrix for a token of five numbers, by this formula and by the complex step,
+# an exact measurement that doesn't use the formula (notebook 09; you may skip its code until then):
 
 # %%
 def normal(x, eps=1e-6):
@@ -187,10 +187,11 @@ assert dweight.tolist() == [-1, 0, 0, 0] and dbias.tolist() == [1, 0, 0, 0]
 # ### What the two means are for
 #
 # The result of a layer norm doesn't change if the same number is added to a whole token, nor (except for $\varepsilon$)
-# if the token is multiplied by a positive number. In a direction in which nothing changes, the gradient is zero. So
-# $dx$ has to be orthogonal to the direction $(1, \dots, 1)$, and to the centred token itself. Subtracting
-# $\operatorname{mean}(g)$ removes the first component, subtracting $\hat x \operatorname{mean}(g \hat x)$ the second:
-# the backward of a layer norm is a projection, times $r$. With $\varepsilon = 0$:
+# if the token is multiplied by a positive number. Along a direction in which nothing changes, the gradient has no part.
+# So $dx$ has to be orthogonal to the direction $(1, \dots, 1)$, and to the centred token itself. Subtracting
+# $\operatorname{mean}(g)$ removes $g$'s part along the first, subtracting $\hat x \operatorname{mean}(g \hat x)$ that
+# along the second: the backward of a layer norm takes two parts of $g$ away, which is called a projection, and
+# multiplies by $r$. With $\varepsilon = 0$:
 
 # %%
 x, dy = generator.standard_normal((2, 7, 96))
@@ -335,7 +336,8 @@ assert errors["centred first"][means < 1000].max() < 1e-4
 # `exercises.check` tries your function and answers like a teacher; `print(exercises.describe("layernorm"))` describes
 # its arguments and results.
 #
-# **1.** Write the forward. Try also what happens if you take `x.var(-1, ddof=1)`.
+# **1.** Write the forward. Try also what happens if you take `x.var(-1, ddof=1)`, which divides
+# by $D - 1$.
 
 
 # %%
@@ -347,8 +349,8 @@ def my_layernorm(x, weight, bias, eps):
 exercises.check("layernorm", my_layernorm)
 
 # %% [markdown]
-# **2.** Write the backward, without looking above: from the Jacobian, if you like, or from the compact form. Leave
-# out one term on purpose afterwards, and see whether the answer names it.
+# **2.** Write the backward, without looking above: from the Jacobian, if you like, or from the formula with the two
+# means. Leave out one term on purpose afterwards, and see whether the answer names it.
 
 
 # %%

@@ -99,8 +99,9 @@ print("without the subtraction", naive, "with it", F.softmax(large)[0].round(4))
 # &= p_j \Big( dy_j - \sum_i dy_i \, p_i \Big)
 # \end{aligned} \tag{softmax\_backward}$$
 #
-# The $N \times N$ numbers of $J$ are never written down: one sum per row is enough. It is the mean of $dy$, weighted by
-# $p$; the gradient of a score is positive where its $dy$ is above this mean, and negative where it is below.
+# The $N \times N$ numbers of $J$ are never written down: one sum per row is enough. As the $p_i$ add up to 1, it is
+# already a mean of $dy$, weighted by $p$, and isn't divided by $N$. The gradient of a score is positive where its $dy$
+# is above this mean, and negative where it is below.
 
 # %%
 print(inspect.getsource(F.softmax_backward))
@@ -161,7 +162,7 @@ assert report.max_error > 1e-2
 # ## Attention
 #
 # $N_q$ queries $q_i$ and $N_k$ keys $k_j$, each of $d$ numbers, and a value $v_j$ beside each key. With the scale
-# $\alpha = 1/\sqrt d$ and, if there is one, a bias $b_{ij}$,
+# $\alpha = 1/\sqrt d$ and, if there is one, a bias $b_{ij}$, a number added to each score, as masks are:
 #
 # $$\begin{aligned}
 # s_{ij} &= \alpha \sum_{a=1}^{d} q_{ia} \, k_{ja} + b_{ij}, \\
@@ -501,8 +502,9 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# **1.** Write the gradient of the softmax yourself, from the scores on. The comment describes the arguments;
-# `exercises.check` says whether your function is right, and if not, which entry is wrong and what it looks like.
+# **1.** Write the gradient of the softmax yourself. Your function gets the scores and no cache: compute $p$ again. The
+# comment describes the arguments; `exercises.check` says whether your function is right, and if not, which entry is
+# wrong and what it looks like.
 
 
 # %%
@@ -519,7 +521,7 @@ exercises.check("softmax_backward", my_softmax_backward)
 
 # %%
 def my_attention_backward(dy, q, k, v):
-    # dy: the gradient of the heads (B, H, M, e). q: (B, H, M, d). k: (B, H, N, d). v: (B, H, N, e)
+    # dy: the gradient of the heads (B, H, M, e), M queries. q: (B, H, M, d). k: (B, H, N, d), N keys. v: (B, H, N, e)
     return np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)  # in place of this, dq, dk and dv
 
 

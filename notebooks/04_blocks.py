@@ -70,15 +70,15 @@ assert min(apart) > 0.1
 # Write $x_{bnj}$ for number $j$ of token $n$ in sample $b$. One linear layer makes queries, keys and values at once,
 # $3D$ numbers a token:
 #
-# $$w_{bnm} = \sum_{j} x_{bnj} \, W_{mj} + b_m \qquad m = 0 \dots 3D - 1 \tag{linear}$$
+# $$t_{bnm} = \sum_{j} x_{bnj} \, W_{mj} + b_m \qquad m = 0 \dots 3D - 1 \tag{linear}$$
 #
 # **Split.** The index $m$ consists of three: $i$ says whether it is a query (0), a key (1) or a value (2), $h$ is the
 # head, and $a$ the place in the head: $m = (i H + h)\, d + a$. Calling the three $q$, $k$ and $v$,
 #
 # $$\begin{aligned}
-# q_{bhna} &= w_{b,\,n,\,h d + a} \\
-# k_{bhna} &= w_{b,\,n,\,(H + h) d + a} \\
-# v_{bhna} &= w_{b,\,n,\,(2H + h) d + a}
+# q_{bhna} &= t_{b,\,n,\,h d + a} \\
+# k_{bhna} &= t_{b,\,n,\,(H + h) d + a} \\
+# v_{bhna} &= t_{b,\,n,\,(2H + h) d + a}
 # \end{aligned}$$
 #
 # **Attend**, each head by itself, as in notebook 03:
@@ -177,28 +177,28 @@ np.testing.assert_allclose(by_slices, y, atol=1e-13)
 # \end{aligned} \tag{attention\_backward}$$
 #
 # **Split.** In the same way,
-# $\partial q_{bhna} / \partial w_{b'n'm} = \delta_{bb'} \delta_{nn'} \, \delta_{m,\,hd + a}$, and with $H + h$ and
+# $\partial q_{bhna} / \partial t_{b'n'm} = \delta_{bb'} \delta_{nn'} \, \delta_{m,\,hd + a}$, and with $H + h$ and
 # $2H + h$ for keys and values. Each $m$ belongs to one of the three, one head and one place:
 #
 # $$\begin{aligned}
-# dw_{b,\,n,\,hd + a} &= dq_{bhna} \\
-# dw_{b,\,n,\,(H + h)d + a} &= dk_{bhna} \\
-# dw_{b,\,n,\,(2H + h)d + a} &= dv_{bhna}
+# dt_{b,\,n,\,hd + a} &= dq_{bhna} \\
+# dt_{b,\,n,\,(H + h)d + a} &= dk_{bhna} \\
+# dt_{b,\,n,\,(2H + h)d + a} &= dv_{bhna}
 # \end{aligned}$$
 #
 # **The first linear layer.** $x$ goes into the queries, keys and values of all heads, so its gradient is a sum over all
 # of them:
 #
 # $$\begin{aligned}
-# &dx_{bnj} = \sum_{m} dw_{bnm} \, W_{mj} \\
+# &dx_{bnj} = \sum_{m} dt_{bnm} \, W_{mj} \\
 # &= \sum_{h,a} dq_{bhna} \, W_{hd + a,\, j} \\
 # &+ \sum_{h,a} dk_{bhna} \, W_{(H + h)d + a,\, j} \\
 # &+ \sum_{h,a} dv_{bhna} \, W_{(2H + h)d + a,\, j}
 # \end{aligned} \tag{Attention.backward}$$
 #
 # $$\begin{aligned}
-# dW_{mj} &= \sum_{b,n} dw_{bnm} \, x_{bnj} \\
-# db_m &= \sum_{b,n} dw_{bnm}
+# dW_{mj} &= \sum_{b,n} dt_{bnm} \, x_{bnj} \\
+# db_m &= \sum_{b,n} dt_{bnm}
 # \end{aligned} \tag{linear\_backward}$$
 #
 # In code it is the forward in reverse order (`rope` rotates queries and keys by their positions, if the model has
@@ -222,17 +222,17 @@ do = np.stack([du[:, :, h * d : (h + 1) * d] for h in range(H)], axis=1)        
 dv, dprobs = probs.mT @ do, do @ v.mT
 dscores = probs * (dprobs - (dprobs * probs).sum(-1, keepdims=True))
 dq, dk = dscores @ k / sqrt(d), dscores.mT @ q / sqrt(d)
-dw = np.zeros((B, N, 3 * D))
+dt = np.zeros((B, N, 3 * D))
 dx_by_heads = np.zeros_like(x)
 for c, part in enumerate((dq, dk, dv)):
     for h in range(H):
         own = slice((c * H + h) * d, (c * H + h + 1) * d)
-        dw[:, :, own] = part[:, h]
+        dt[:, :, own] = part[:, h]
         dx_by_heads += part[:, h] @ W[own]
 
 np.testing.assert_allclose(dx_by_heads, dx, atol=1e-13)
-np.testing.assert_allclose(np.einsum("bnr,bnj->rj", dw, x), layer.qkv.weight.grad, atol=1e-13)
-np.testing.assert_allclose(dw.sum((0, 1)), layer.qkv.bias.grad, atol=1e-13)
+np.testing.assert_allclose(np.einsum("bnr,bnj->rj", dt, x), layer.qkv.weight.grad, atol=1e-13)
+np.testing.assert_allclose(dt.sum((0, 1)), layer.qkv.bias.grad, atol=1e-13)
 np.testing.assert_allclose(np.einsum("bni,bns->is", dy, u), layer.proj.weight.grad, atol=1e-13)
 np.testing.assert_allclose(dy.sum((0, 1)), layer.proj.bias.grad, atol=1e-13)
 assert np.abs(layer.qkv.bias.grad[D : 2 * D]).max() < 1e-13            # the keys' bias is never learned: notebook 03
@@ -447,7 +447,7 @@ assert report.max_error < 1e-14
 #
 # Write $J^\top dy$ for what the backward of a function does to $dy$. Then the three, one after the other, are
 #
-# $$dx = J_{\text{linear}}^\top \, J_{\text{gelu}}^\top \, J_{\text{linear}'}^\top \, dy \tag{Mlp.backward}$$
+# $$dx = J_{\text{fc1}}^\top \, J_{\text{gelu}}^\top \, J_{\text{fc2}}^\top \, dy \tag{Mlp.backward}$$
 #
 # Only the gradients of what all tokens share, weights and biases, sum over tokens.
 
@@ -753,7 +753,8 @@ assert (np.diff(means) > 0).all()                                      # the str
 # %% [markdown]
 # ## Exercises
 #
-# **1.** The gradient of the GELU, from `x` on (`math.erf` takes one number; `scipy.special.erf` takes arrays).
+# **1.** The gradient of the GELU. Your function gets `x`, not the cache (`math.erf` takes one number;
+# `scipy.special.erf` takes arrays).
 
 
 # %%
@@ -808,7 +809,7 @@ exercises.check("block_backward", my_block_backward)
 
 # %% [markdown]
 # If the answer doesn't name your mistake, give your intermediates, in the order of the backward, and it says up to
-# which of them they are right. `print(exercises.steps("block_backward"))` has their names.
+# which of them, counted from the loss, they are right. `print(exercises.steps("block_backward"))` has their names.
 
 
 # %%
