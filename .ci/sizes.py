@@ -15,22 +15,22 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_988,
-    "tests": 28_876,
-    "tinyvit": 28_896,
+    "notebooks": 6_993,
+    "tests": 28_896,
+    "tinyvit": 28_885,
     "tinyvit/*": 1_301,
-    "tinyvit/bench": 929,
-    "tinyvit/cli": 1_317,
-    "tinyvit/data": 1_625,
-    "tinyvit/exercises": 3_460,
+    "tinyvit/bench": 925,
+    "tinyvit/cli": 1_310,
+    "tinyvit/data": 1_634,
+    "tinyvit/exercises": 3_496,
     "tinyvit/functional": 2_374,
-    "tinyvit/interop": 1_532,
+    "tinyvit/interop": 1_531,
     "tinyvit/kernels": 4_569,
-    "tinyvit/models": 2_972,
+    "tinyvit/models": 2_946,
     "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,
-    "tinyvit/probe": 2_803,
-    "tinyvit/training": 4_186,
+    "tinyvit/probe": 2_800,
+    "tinyvit/training": 4_171,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
