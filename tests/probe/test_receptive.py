@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from strategies import redrawn, seeds
 
 from tinyvit import ViTConfig, probe
-from tinyvit.models import HybridConfig, ResNetConfig, build
+from tinyvit.models import HybridConfig, QwenVisionConfig, ResNetConfig, build
 
 RANDOM = np.random.default_rng(0)
 SIDE = 33
@@ -102,3 +102,8 @@ def test_the_pictures_have_a_panel_for_each_layer():
     maps = {name: found[0] for name, found in probe.feature_maps(model, probe.trace(model, x)).items()}
     figure = probe.draw_feature_maps(maps, x[0])
     assert [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()] == list(maps)
+
+
+def test_tokens_without_a_grid_have_no_receptive_field():
+    with pytest.raises(ValueError, match="QwenVision has neither feature maps nor tokens in a grid"):
+        probe.effective_receptive_field(build(QwenVisionConfig()), images(3, 1, 32))

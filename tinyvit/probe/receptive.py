@@ -42,6 +42,7 @@ def squared_gradients(model, chain, image, random):
         x, cache = part(x)
         caches.append(cache)
         given.append(np.zeros_like(to_numpy(x)))
+        middle_of(model, image, given[-1])  # raises for tokens without a grid, before others fail on them
     for last, dy in enumerate(given):
         middle = middle_of(model, image, dy)
         middle[:] = random.standard_normal(middle.shape)
