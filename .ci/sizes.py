@@ -15,9 +15,9 @@ from collections import Counter
 from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
-    "notebooks": 6_993,
-    "tests": 28_896,
-    "tinyvit": 28_885,
+    "notebooks": 7_091,
+    "tests": 28_903,
+    "tinyvit": 28_886,
     "tinyvit/*": 1_301,
     "tinyvit/bench": 925,
     "tinyvit/cli": 1_310,
@@ -29,7 +29,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/models": 2_946,
     "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,
-    "tinyvit/probe": 2_800,
+    "tinyvit/probe": 2_801,
     "tinyvit/training": 4_171,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2

@@ -54,6 +54,12 @@ def test_the_tables_of_training_images_are_of_the_stored_runs(data, head):
         ]
 
 
+def test_dense_prediction_was_measured_with_all_that_its_script_wants():
+    module = script("dense")
+    stored = {(run["name"], run["head"], run["masks"], run["seed"]) for run in module.stored()}
+    assert stored == {*module.wanted()}
+
+
 def test_the_tables_of_teachers_and_of_training_without_labels_are_of_the_stored_runs():
     runs = script("distillation").stored()
     names = {run["name"] for run in runs}
