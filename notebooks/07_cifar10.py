@@ -265,9 +265,9 @@ assert np.allclose(by_area, wanted) and round(1 - 16 * 20 / 32**2, 2) == 0.69
 #
 # **Small images first.** The number of tokens is the square of the side: an image of 16×16 pixels has a quarter of
 # the patches of one of 32×32, and for one step on the whole there are about four on the small. The preset
-# `cifar10-cpu` trains on 16 pixels for 40 % of its steps, on 24 until 70 %. When its recipe was searched for, that
-# reached 65.3 % in 13 minutes, where only whole images reached 60.6 % in 12 (`results/README.md`). Positions that are
-# sines and cosines can be computed for any grid.
+# `cifar10-cpu` trains on 16 pixels for half of its steps, on 24 until 85 %. When its recipe was searched for, 40 and
+# 70 % reached 65.3 % in 13 minutes, where only whole images reached 60.6 % in 12 (`results/README.md`). Positions that
+# are sines and cosines can be computed for any grid.
 
 # %%
 cpu = preset("cifar10-cpu")
@@ -289,7 +289,7 @@ for ax, side in zip(axes, costs):
 figure.suptitle("multiply-adds of a forward", fontsize=9)
 plt.show()
 print(f"a training on growing images takes {taken:.0%} of the arithmetic")
-assert shares == {16: 0.4, 24: 0.7 - 0.4, 32: 1 - 0.7} and 3.5 < costs[32] / costs[16] < 4.5 and 0.5 < taken < 0.65
+assert shares == {16: 0.5, 24: 0.85 - 0.5, 32: 1 - 0.85} and 3.5 < costs[32] / costs[16] < 4.5 and 0.4 < taken < 0.5
 
 # %% [markdown]
 # **Muon.** A gradient $G = U S V^\top$ of a weight matrix usually has a few large singular values and many small
@@ -387,16 +387,16 @@ print("the gap between training and test is less than half as wide with shifted 
 # %% [markdown]
 # ## In minutes, on two cores
 #
-# The preset `cifar10-cpu` is all of this: Muon, warm-up, growing images, crop and flip, label smoothing; and its first
-# filters whiten the patches at first (`--init.whiten`), as principal components divided by their deviations do. What it
-# reaches was measured on two cores of a server, on a JPEG copy of CIFAR-10; the table is from
-# `results/cifar10-cpu-1-epoch.log` and `results/cifar10-cpu.log`, and `results/README.md` tells what else was tried,
-# and that every choice was made on a part of the training images.
+# The preset `cifar10-cpu` is all of this: Muon, warm-up, growing images, crop and flip, label smoothing, mixup or
+# cutmix in three of ten batches; and its first filters whiten the patches at first (`--init.whiten`), as principal
+# components divided by their deviations do. What it reaches was measured on two cores of a server, on a JPEG copy of
+# CIFAR-10; the table is from `results/cifar10-cpu-1-epoch.log` and `results/cifar10-cpu.log`, and `results/README.md`
+# tells what else was tried, and that every choice was made on a part of the training images.
 #
 # | command | epochs | time | test accuracy |
 # | --- | --- | --- | --- |
 # | `tinyvit train cifar10-cpu --epochs 1` | 1 | 1.5 minutes | 55.15 % |
-# | `tinyvit train cifar10-cpu` | 22 | 26 minutes | 82.97 % |
+# | `tinyvit train cifar10-cpu` | 25 | 29 minutes | 83.69 % |
 #
 # How it got there, and which classes it still takes for each other:
 #
@@ -404,9 +404,9 @@ print("the gap between training and test is less than half as wide with shifted 
 #
 # ![Confusion matrix of cifar10-cpu](results/cifar10-cpu-confusion.png)
 #
-# What does such a model say of single images? A smaller one comes with tinyvit, by the name `cifar10-cpu` (76.6 %
-# right). If CIFAR-10 was found: above, the first twelve of its test images with what they are taken for and how surely,
-# in red where that is wrong, with what they are; below, the twelve of 500 that are most wrong.
+# What does this model say of single images? It comes with tinyvit, by the name `cifar10-cpu`. If CIFAR-10 was found:
+# above, the first twelve of its test images with what they are taken for and how surely, in red where that is wrong,
+# with what they are; below, the twelve of 500 that are most wrong.
 
 # %%
 reader = load_trained("cifar10-cpu", device="cpu").model
@@ -425,7 +425,7 @@ if found is not None:
     plt.show()
     right = (guesses == looked_at.labels).mean()
     print(f"of {len(looked_at)} images {right:.1%} are right")
-    assert right > 0.7
+    assert right > 0.78
 else:
     print("no images to show: CIFAR-10 was not found")
 

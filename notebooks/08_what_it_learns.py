@@ -378,7 +378,7 @@ plt.show()
 # ## The same with photographs
 #
 # Sixteen patches are few. A larger model has learned CIFAR-10: photographs of 32×32 pixels in 64 patches of 4×4, six
-# blocks, 76.6 % of the test images right. It comes with tinyvit, by the name `cifar10-cpu`. First its filters, in
+# blocks, 83.7 % of the test images right. It comes with tinyvit, by the name `cifar10-cpu`. First its filters, in
 # colour, as 28 of 48 components:
 
 # %%
@@ -388,32 +388,17 @@ found = probe.filter_components(reader.embed.patch_embed.proj.weight.data)
 probe.draw_filter_components(found)
 
 # %% [markdown]
-# The first is blue above and orange below, sky and ground; the next few ask for colours. The rest is still the noise
-# that the training began with: each has nearly the same small share of the variance, and ten epochs were not enough to
-# change that. (The paper's figure 7 shows a model that has seen 14 million images, several times each.) How alike are
-# the positions?
+# They began as filters that whiten patches (notebook 07), for which each pattern of pixels counts as much as any other,
+# and so it has nearly stayed: no component has as much as a tenth of the variance. The first asks how green a patch is,
+# the next ones mostly for light and dark spots and edges, those around 20 for how its colour changes from one side to
+# the other. (The filters in the paper's figure 7 began with noise, and have seen 14 million images several times.)
 
 # %%
-similarity = probe.position_similarity(probe.patch_positions(reader), cells)
-probe.draw_position_similarity(similarity)
+assert found.variance.max() < 0.1
 
 # %% [markdown]
-# Nobody told the model that its 64 patches lie in eight rows of eight. It also shows how it was trained: the columns
-# at the left are like those at the right, but the rows above aren't like those below, for half of the training images
-# were mirrored, left to right.
-
-# %%
-places = np.indices(cells).reshape(2, -1).T
-distance = np.linalg.norm(places[:, None] - places, axis=-1)
-flat = similarity.reshape(64, 64)
-assert np.corrcoef(distance[distance > 0], flat[distance > 0])[0, 1] < -0.4
-outer = np.array([0, 1, 6, 7])
-mirrored = similarity[:, outer, :, 7 - outer].mean(0).diagonal().mean()
-upside_down = similarity[outer, :, 7 - outer].mean(0).diagonal().mean()
-print(f"similarity of an outer column and its mirror image {mirrored:.2f}, of an outer row {upside_down:.2f}")
-assert mirrored > 0.5 > 0 > upside_down
-
-# %% [markdown]
+# The positions of this model were not learned: they are sines and cosines.
+#
 # The next two questions need images: 300 pieces of two photographs that come with scikit-learn. How far does each head
 # look, and how fine are the features? The second is answered by the Fourier transform of each channel's map (Park & Kim
 # 2022, figure 2): the lower the amplitude of a frequency next to that of the mean, the smoother the maps.
@@ -431,24 +416,24 @@ uniform = probe.uniform_attention_distance(cells, 4)
 probe.draw_attention_distance(far, uniform)
 
 # %% [markdown]
-# Here near and far do differ, though little: the heads of the second block look nearest, and from there on, the deeper
-# the block, the farther they look.
+# Here near and far do differ: the heads of the second block look nearest, and those of the last two as far as if all
+# patches counted alike.
 
 # %%
-assert far.mean(1).argmin() == 1 and far[1].mean() < 0.9 * uniform
-assert (np.diff(far[1:].mean(1)) > 0).all()
+assert far.mean(1).argmin() == 1 and far[1].mean() < 0.8 * uniform
+assert (abs(far[4:].mean(1) / uniform - 1) < 0.02).all()
 
 # %%
 frequencies, amplitudes = probe.fourier_spectrum(watched.residual_stream, cells)
 probe.draw_spectrum(frequencies, amplitudes.mean(1))
 
 # %% [markdown]
-# The features get smoother from block to block, but for the last: attention takes means, and a mean of tokens has less
-# of the high frequencies than the tokens had.
+# Two blocks make the features rougher than patches are. From there on they get smoother from block to block: attention
+# takes means, and a mean of tokens has less of the high frequencies than the tokens had.
 
 # %%
 highest = amplitudes.mean(1)[:, -1]
-assert (np.diff(highest[:5]) < 0).all() and highest[-1] < highest[0]
+assert (np.diff(highest[:3]) > 0).all() and (np.diff(highest[2:]) < 0).all()
 
 # %% [markdown]
 # All of it is drawn by `tinyvit inspect RUN` for any run, with the norms by block besides.

@@ -805,11 +805,11 @@ radii = [[radius(field) for field in fields.values()] for fields in (seen_by_vit
 for of_model, name, colour in zip(radii, ("ViT", "ResNet"), ("C0", "C1")):
     ax.plot(range(len(of_model)), of_model, "o--", markersize=4, color=colour, label=f"{name}: effective radius")
 ax.set(xlabel="blocks passed", ylabel="pixels", ylim=(0, None))
-ax.legend(fontsize=7)
+ax.legend(fontsize=7, loc="center left")
 plt.show()
 assert all(of_model[-1] > 2 * of_model[0] for of_model in radii)
 assert all(measured < bound / 4 for measured, bound in zip(radii[1][1:], bounds[1:]))
-assert far.mean(1).min() > 2 * max(radii[0])
+assert far.mean(1).min() > 1.5 * max(radii[0])
 
 # %% [markdown]
 # With depth what counts spreads, in both. The attention of the ViT looks far from its first block on.

@@ -466,7 +466,7 @@ assert all(large[name] < small[name] + 1 for name in ("ViT", "Swin"))
 # than twice the multiply-adds all three gain, while ViT and Swin don't: they need more training, not more parameters.
 #
 # But 1,000 steps are few, and a single recipe isn't the best one for any of them. What each reaches with a recipe of
-# its own in half an hour of two processor cores (`tinyvit train PRESET`), from the stored logs of single runs:
+# its own in about half an hour of two processor cores (`tinyvit train PRESET`), from the stored logs of single runs:
 
 # %%
 print(f"{'preset':<18}{'multiply-adds':>15}{'parameters':>13}{'test accuracy, %':>18}{'minutes':>10}")
@@ -479,7 +479,7 @@ for name in ("cifar10-cpu", "cifar10-resnet", "cifar10-hybrid", "cifar10-swin", 
     print(f"{name:<18}{count / 1e6:>13.1f} M{model.num_parameters():>13,}{percent:>18}{f'{minutes}:{seconds}':>10}")
 
 # %% [markdown]
-# Given time, Swin passes the ViT, with as many multiply-adds: 85.3 and 83.0 %. Convolutions stay ahead, here by way of
+# Given time, Swin passes the ViT, with as many multiply-adds: 85.3 and 83.7 %. Convolutions stay ahead, here by way of
 # many cheap steps, and CoAtNet comes close to the ResNet with a third of its parameters and four fifths of its
 # multiply-adds. The paper's point, that attention gains with many photographs, can't be shown with 50,000.
 #

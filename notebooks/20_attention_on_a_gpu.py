@@ -359,12 +359,13 @@ print(f"off by {error:.4f} at most, of numbers up to {abs(exact).max():.2f}; a s
 assert error < 2**-7 * abs(exact).max()
 
 # %% [markdown]
-# On a real photograph, cut to 32 × 32 pixels: a head of a trained model (notebook 08) has 65 tokens 24 wide. Neither is
-# a multiple of 16. The width is padded with zeros, which change no product; keys after the last one get scores of −∞.
+# On a real photograph, cut to 28 × 28 pixels: a head of a trained model (notebook 08) has 50 tokens 32 wide. 50 is no
+# multiple of 16: keys after the last one get scores of −∞. (A width that is none is padded with zeros, which change no
+# product.)
 
 # %%
 trained = load_trained("cifar10-cpu", device="cpu")
-pixels = load_sample_image("flower.jpg")[40:392:11, 130:482:11].transpose(2, 0, 1)[None] / 255
+pixels = load_sample_image("flower.jpg")[60:368:11, 150:458:11].transpose(2, 0, 1)[None] / 255
 mean, std = (np.reshape(numbers, (3, 1, 1)) for numbers in (trained.preprocessing.mean, trained.preprocessing.std))
 _, cache = trained.model(((pixels - mean) / std).astype("float32"))
 heads = [cache.blocks[i].attn.heads for i in (0, 5)]
@@ -374,7 +375,7 @@ for ax, block, head in zip(axes[1:], (0, 5), heads):
     one = [x[0, 0].astype("float32") for x in (head.q, head.k, head.v)]
     by_warps, (exact, _) = attention_by_warps(*one), F.attention(*(x[None, None] for x in one))
     error = abs(by_warps - exact[0, 0])
-    shown = ax.imshow(error[1:].max(-1).reshape(8, 8) / abs(exact).max(), cmap="magma", vmin=0, vmax=2**-7)
+    shown = ax.imshow(error[1:].max(-1).reshape(7, 7) / abs(exact).max(), cmap="magma", vmin=0, vmax=2**-7)
     ax.set_title(f"block {block}: error / largest number", fontsize=8)
     print(f"block {block}: off by {error.max() / abs(exact).max():.4f} of the largest number")
     assert error.max() < 2**-6 * abs(exact).max()

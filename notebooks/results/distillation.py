@@ -21,6 +21,7 @@ import numpy as np
 
 from tinyvit import files
 from tinyvit.bench.machine import processor
+from tinyvit.data import Augmentation
 from tinyvit.models import DeiTConfig
 from tinyvit.training import train
 from tinyvit.training.config import InitConfig, OptimConfig, TrainConfig
@@ -32,8 +33,7 @@ FILE = Path(__file__).with_suffix(".json")
 IMAGES, EPOCHS, TEACHER_EPOCHS, BATCH = 5000, 30, 30, 100
 MEASURED = 1000  # test images on which the tokens are compared
 
-VIT = preset("cifar10-cpu")
-STUDENT = DeiTConfig(**vars(VIT.model) | {"global_pool": "token"})
+STUDENT = DeiTConfig(**vars(preset("cifar10-cpu").model) | {"global_pool": "token"})
 OPTIM = OptimConfig(
     name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1, label_smoothing=0.1,
     small_sizes=(16, 24), small_until=(0.4, 0.7),
@@ -60,7 +60,7 @@ def student(name, seed, teacher, data_dir, threads):
     common = dict(
         dataset="cifar10", model=STUDENT, architecture="deit", epochs=EPOCHS, batch_size=BATCH, images=IMAGES,
         seed=seed, data_dir=data_dir, threads=threads, device="cpu", evaluate_every=EPOCHS,
-        init=InitConfig(whiten=True), optim=OPTIM, augment=VIT.augment,
+        init=InitConfig(whiten=True), optim=OPTIM, augment=Augmentation(crop=4, flip=True),
     )  # fmt: skip
     if STUDENTS[name] is None:
         return TrainConfig(**common)

@@ -58,11 +58,12 @@ PRETRAINED = {
 
 
 def from_scratch(seed, data_dir, threads):
-    """The configuration of the ViT that learns from labels alone: the preset `cifar10-cpu`, its images of one size."""
+    """The configuration of the ViT that learns from labels alone: the preset `cifar10-cpu`, its images of one size
+    and not mixed."""
     known = preset("cifar10-cpu")
     optim = replace(known.optim, small_sizes=(), small_until=())
-    return replace(known, images=LABELS, epochs=EPOCHS, evaluate_every=EPOCHS, batch_size=BATCH, optim=optim, seed=seed,
-                   data_dir=data_dir, threads=threads, device="cpu")  # fmt: skip
+    return replace(known, images=LABELS, epochs=EPOCHS, evaluate_every=EPOCHS, batch_size=BATCH, optim=optim,
+                   augment=MAE.augment, seed=seed, data_dir=data_dir, threads=threads, device="cpu")  # fmt: skip
 
 
 def tuned(run, seed, data_dir, threads):

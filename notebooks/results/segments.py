@@ -1,6 +1,6 @@
 """How well attention finds an object: digits on photographs, and the segments of four ViTs' heads.
 
-    python notebooks/results/segments.py DINO_RUN MAE_RUN --data-dir FOLDER
+    python notebooks/results/segments.py DINO_RUN MAE_RUN SUPERVISED_RUN --data-dir FOLDER
 
 A digit, enlarged threefold, is laid in one colour over each of 400 test photographs of CIFAR-10; where it is drawn is
 the true mask. A segment is the fewest patches that hold 60 % of what a head takes from the patches, for the class
@@ -26,7 +26,6 @@ from tinyvit.training.trained import load_trained
 FILE = Path(__file__).with_suffix(".json")
 IMAGES, SHOWN = 400, 8
 QUERIES = "token", "avg"
-SUPERVISED = "cifar10-cpu"
 
 
 def digits_on_photographs(photographs, drawn, seed=0):
@@ -63,11 +62,12 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("dino", metavar="DINO_RUN", help="a run of the task dino on CIFAR-10")
     parser.add_argument("mae", metavar="MAE_RUN", help="a run of the task mae on CIFAR-10")
+    parser.add_argument("supervised", metavar="SUPERVISED_RUN", help="a run of a ViT with a class token on CIFAR-10")
     parser.add_argument("--data-dir", help="folder with CIFAR-10")
     options = parser.parse_args(arguments)
     photographs, digits = load("cifar10", options.data_dir).test, load("digits").train
     images, masks = digits_on_photographs(photographs.images[:IMAGES], digits.images[:IMAGES])
-    paths = {"DINO": options.dino, "MAE": options.mae, "supervised": SUPERVISED}
+    paths = {"DINO": options.dino, "MAE": options.mae, "supervised": options.supervised}
     models = {name: load_trained(path, "cpu").model for name, path in paths.items()}
     models["random"] = build(models["DINO"].config, seed=0)
     pixels, rows, shown = photographs.normalise(images), [], []

@@ -1,4 +1,4 @@
-"""Named training runs, each with its reason and its measured result.
+"""Named training runs, each with its reason and its measured result. What a run doesn't name has its default.
 
 A result is the accuracy on the test images after the last epoch, on two CPU cores; its log is in
 `notebooks/results/`, with what else was tried.
@@ -19,7 +19,7 @@ DIGITS = dict(img_size=8, patch_size=2, in_chans=1, num_classes=10, num_heads=4,
 TINY = CIFAR | dict(patch_size=4, embed_dim=128, depth=6, num_heads=4, mlp_ratio=2.0)
 CPU = TINY | dict(global_pool="avg", positions="sincos_2d", dynamic_img_size=True)
 # Muon, whose rate falls to 0 in a straight line.
-LINEAR = dict(name="muon", lr=0.012, adam_lr=0.01, weight_decay=0.05, schedule="linear", warmup=0.1)
+LINEAR = dict(name="muon", lr=0.012, adam_lr=0.01, schedule="linear")
 # How it and its relatives on CIFAR-10 are trained: on small images first.
 MUON = LINEAR | dict(label_smoothing=0.1, small_sizes=(16, 24), small_until=(0.4, 0.7))
 # Of the captions of coloured digits.
@@ -27,12 +27,13 @@ WORDS = """a the this red green blue yellow purple white zero one two three four
 middle right"""
 
 
-def on_cifar10(architecture, model, *, epochs, batch_size, crop, **optim):
+def on_cifar10(architecture, model, *, epochs, batch_size, crop, mix_prob=0.0, **optim):
     """A recipe for two cores: evaluated twice, its first filters whiten patches, with changes to `MUON`."""
+    mixing = dict(mixup=0.8, cutmix=1.0, mix_prob=mix_prob) if mix_prob else {}
     return dict(
         dataset="cifar10", architecture=architecture, model=model, epochs=epochs, batch_size=batch_size,
         evaluate_every=-(-epochs // 2), init=dict(whiten=True), optim=MUON | optim,
-        augment=dict(crop=crop, flip=True),
+        augment=dict(crop=crop, flip=True, **mixing),
     )  # fmt: skip
 
 
@@ -68,7 +69,7 @@ PRESETS = Presets({
         model=DIGITS | dict(embed_dim=48, depth=3, global_pool="avg", positions="sincos_2d"),
         epochs=60,
         batch_size=64,
-        optim=dict(name="muon", lr=0.03, adam_lr=0.01, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        optim=dict(name="muon", lr=0.03, adam_lr=0.01, label_smoothing=0.1),
         augment=dict(crop=1),
     ),
     # Tubelets of 2×4×4 pixels, 4 in time and 16 in a frame, each of which sees a step of the motion. 99.83 %, in less
@@ -82,13 +83,13 @@ PRESETS = Presets({
         ),
         epochs=3,
         batch_size=64,
-        optim=dict(name="muon", lr=0.01, adam_lr=3e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        optim=dict(name="muon", lr=0.01, adam_lr=3e-3, label_smoothing=0.1),
     ),
     # What counts here is accuracy per minute of two cores. Muon gains as much as three times the time with AdamW;
-    # images of 16 and then 24 pixels for the first 70 % of the steps cost a fraction, and the last steps catch up;
-    # sines and cosines are positions from the first step on, and filters whiten patches. On CIFAR-10 (JPEG copy), seed
-    # 0: 82.97 % in 26 minutes.
-    "cifar10-cpu": on_cifar10("vit", CPU, epochs=22, batch_size=128, crop=4),
+    # images of 16 and then 24 pixels for the first 85 % of the steps cost a fraction, and the last steps catch up;
+    # sines and cosines are positions from the first step on, and filters whiten patches; images mixed in three of ten
+    # batches keep it from learning them by heart. On CIFAR-10 (JPEG copy), seed 0: 83.69 % in 29 minutes.
+    "cifar10-cpu": on_cifar10("vit", CPU, epochs=25, batch_size=128, crop=4, mix_prob=0.3, small_until=(0.5, 0.85)),
     # Three stages on half the resolution take less time than four narrower ones on the full one, and learn more. The
     # first filters start as those that whiten patches, and AdamW's part (first and last layer, batch norms) has ten
     # times the usual rate: together they save half of the steps. On CIFAR-10 (JPEG copy), seed 0: 88.28 %, 29 minutes.
@@ -112,14 +113,15 @@ PRESETS = Presets({
         epochs=26, batch_size=128, crop=4,
     ),
     # A stage of convolutions on 16×16 places, one on 8×8, and a stage of attention on the same 8×8. As in the hybrid,
-    # filters have a higher rate than matrices. On CIFAR-10 (JPEG copy), seed 0: 86.79 % in 26 minutes.
+    # filters have a higher rate than matrices, and every other batch is mixed. On CIFAR-10 (JPEG copy), seed 0: 87.46 %
+    # in 36 minutes of two cores.
     "cifar10-coatnet": on_cifar10(
         "coatnet",
         CIFAR | dict(
             stem_width=64, stages="CCT", depths=(1, 1, 2), widths=(64, 128, 128), strides=(1, 2, 1), head_dim=32,
             expansion=2.0,
         ),
-        epochs=22, batch_size=256, crop=3, lr=0.02, filter_lr=0.03, small_sizes=(24,), small_until=(0.6,),
+        epochs=24, batch_size=256, crop=3, mix_prob=0.5, lr=0.02, filter_lr=0.03, small_sizes=(24,), small_until=(0.6,),
     ),
     # The ViT of cifar10-cpu without labels. A quarter of the patches makes a step cheap, as does a narrow decoder.
     # Fine-tuned on 1,000 labels: 55.6 %, from scratch 42.8 % (three seeds), in 21 to 29 minutes.
@@ -143,7 +145,7 @@ PRESETS = Presets({
         objective=dict(scales=(0.2, 0.5, 1.0), momentum=0.98),
         epochs=2,
         batch_size=64,
-        optim=dict(name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0, warmup=0.1),
+        optim=dict(name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0),
     ),
     # Digits in colour, with captions. As a batch isn't split, a second thread would share single small products only,
     # and wait for the other most of the time. Among 180 captions, seeds 0 to 2: 97.3 % of the pairs of colour and digit
@@ -152,9 +154,8 @@ PRESETS = Presets({
         dataset="coloured-digits",
         architecture="clip",
         model=dict(
-            img_size=16, patch_size=4, in_chans=3, embed_dim=64, depth=3, num_heads=4, text_dim=64, text_depth=1,
-            text_heads=4, context_length=8, projection_dim=64, mlp_ratio=2.0,
-            vocabulary=WORDS.split(),
+            img_size=16, patch_size=4, embed_dim=64, depth=3, num_heads=4, text_dim=64, text_depth=1,
+            text_heads=4, context_length=8, projection_dim=64, mlp_ratio=2.0, vocabulary=WORDS.split(),
         ),
         task="clip",
         objective=dict(equal_captions=True),
@@ -235,7 +236,7 @@ PRESETS = Presets({
         epochs=60,
         batch_size=64,
         evaluate_every=5,
-        optim=dict(name="muon", lr=0.01, adam_lr=2e-3, weight_decay=0.05, warmup=0.1, label_smoothing=0.1),
+        optim=dict(name="muon", lr=0.01, adam_lr=2e-3, label_smoothing=0.1),
         augment=dict(crop=8, flip=True, policy="rand"),
     ),
 })  # fmt: skip
