@@ -466,14 +466,14 @@ assert all(large[name] < small[name] + 1 for name in ("ViT", "Swin"))
 # than twice the multiply-adds all three gain, while ViT and Swin don't: they need more training, not more parameters.
 #
 # But 1,000 steps are few, and a single recipe isn't the best one for any of them. What each reaches with a recipe of
-# its own in about half an hour of two processor cores (`tinyvit train PRESET`), from the stored logs of single runs:
+# its own in 27 to 40 minutes of two processor cores that also did other work (`tinyvit train PRESET`), from the
+# stored logs, seed 0:
 
 # %%
 print(f"{'preset':<18}{'multiply-adds':>15}{'parameters':>13}{'test accuracy, %':>18}{'minutes':>10}")
 for name in ("cifar10-cpu", "cifar10-resnet", "cifar10-hybrid", "cifar10-swin", "cifar10-coatnet"):
     log = Path(f"results/{name}.log").read_text()
-    percent, = re.findall(r"test accuracy +([\d.]+) %", log)
-    minutes, seconds = re.findall(r"time +(\d+):(\d+) \(minutes:seconds\)", log)[0]
+    percent, minutes, seconds = re.search(r"test accuracy +([\d.]+) %.*?time +(\d+):(\d+)", log, re.DOTALL).groups()
     model = build(preset(name).model, device="meta")
     count = sum(row.multiply_adds for row in summarize(model))
     print(f"{name:<18}{count / 1e6:>13.1f} M{model.num_parameters():>13,}{percent:>18}{f'{minutes}:{seconds}':>10}")
