@@ -466,7 +466,7 @@ assert all(large[name] < small[name] + 1 for name in ("ViT", "Swin"))
 # than twice the multiply-adds all three gain, while ViT and Swin don't: they need more training, not more parameters.
 #
 # But 1,000 steps are few, and a single recipe isn't the best one for any of them. What each reaches with a recipe of
-# its own in 27 to 40 minutes of two processor cores that also did other work (`tinyvit train PRESET`), from the
+# its own in 29 to 46 minutes of two processor cores that also did other work (`tinyvit train PRESET`), from the
 # stored logs, seed 0:
 
 # %%
