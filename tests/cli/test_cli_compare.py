@@ -17,7 +17,7 @@ def test_settings_that_differ_results_and_curves_are_those_of_the_runs(as_json, 
         row = json.loads((path / "metrics.jsonl").read_text())
         assert one.items() >= {name: row[name] for name in row if name.startswith(("epoch", "sec", "tr", "te"))}.items()
     with Image.open(tmp_path / "compare.png") as picture:
-        assert picture.size == (1080, 864)  # loss and accuracy, over epochs and over minutes
+        assert picture.size == (1080, 924)  # loss and accuracy, over epochs and over minutes, and a legend
     out, accuracies = succeeds("compare", run, other), [f"{100 * one['test_accuracy']:.2f} %" for one in found]
     assert ["optim.lr", "0.03", "0.01"] in (cells := [re.split("  +", line.strip()) for line in out.splitlines()])
     assert ["test accuracy", *accuracies] in cells
@@ -40,6 +40,6 @@ def test_of_different_tasks_shares_are_compared_and_without_any_they_are_refused
 
 @pytest.mark.parametrize("metrics", ["", "[]\n", "{\n", '{"epoch": null}\n', '{"epoch": 1, "seconds": 1}\n'])
 def test_one_run_and_one_without_figures_are_refused(refused, run, own_run, metrics):
-    assert "expected two runs or more: RUN RUN …, got" in refused("compare", run, run)
+    assert "expected two different runs or more: RUN RUN …, got" in refused("compare", run, run)
     (own_run / "metrics.jsonl").write_text(metrics)
-    assert f"{own_run / 'metrics.jsonl'} has no figures to compare: " in refused("compare", run, own_run)
+    assert f"{own_run} has no figures to compare in metrics.jsonl: " in refused("compare", run, own_run)

@@ -10,7 +10,7 @@ import pytest
 
 from tinyvit.training import PRESETS, resume, train
 from tinyvit.training.display import SilentDisplay
-from tinyvit.training.run_folder import RunFolder
+from tinyvit.training.run_folder import RunFolder, locate_run
 
 CONFIG = PRESETS["digits"]
 
@@ -73,7 +73,7 @@ def test_a_folder_in_use_by_another_process_is_refused_until_that_process_is_gon
         assert folder.config.exists()
 
 
-def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with RunFolder(tmp_path / "digits").start(CONFIG):
         pass
@@ -81,6 +81,10 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
                          ("digit", "in .*/, did you mean digits"), (".", r"has no config\.json")):
         with pytest.raises(ValueError, match=f"is not a run folder: it .*({reason})"):
             RunFolder(tmp_path / name).read_config()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").rename("mine")
+    with pytest.raises(ValueError, match="no model of this name comes with tinyvit; did you mean mine?"):
+        locate_run("min")
 
 
 # -- folders that are removed, moved or replaced ----------------------------------------------------------------------

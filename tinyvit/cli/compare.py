@@ -10,7 +10,8 @@ from tyro.conf import Positional, arg
 from tinyvit.bench.table import columns
 from tinyvit.cli.model_options import file_to_write
 from tinyvit.files import write
-from tinyvit.text import printable, shorten
+from tinyvit.interop.folder import read_json
+from tinyvit.text import printable
 from tinyvit.training.config import to_json
 from tinyvit.training.curves import draw_curves
 from tinyvit.training.run_folder import RunFolder, locate_run
@@ -33,14 +34,15 @@ class Compare:
     def __call__(self):
         path, runs = file_to_write(self.out, "out", (".png",)), list(dict.fromkeys(self.runs))
         if len(runs) < 2:
-            raise ValueError(f"expected two runs or more: RUN RUN …, got {' '.join(runs) or 'none'}")
+            raise ValueError(f"expected two different runs or more: RUN RUN …, got {' '.join(runs) or 'none'}")
         folders = [RunFolder(locate_run(run)) for run in runs]
         tasks = [task_class(config.task)(config) for config in map(RunFolder.read_config, folders)]
         names = common_figures(tasks)
         histories = {run: folder.read_metrics(names) for run, folder in zip(runs, folders)}
         options = [options_of(folder, task.config) for folder, task in zip(folders, tasks)]
-        differing = [name for name in {name: None for one in options for name in one}
-                     if name != "out" and any(one.get(name) != options[0].get(name) for one in options)]  # fmt: skip
+        every = dict.fromkeys(name for one in options for name in one)
+        ignored = "out", "init.sha256"
+        differing = [name for name in every if name not in ignored and len({str(one.get(name)) for one in options}) > 1]
         found = [
             {"run": run, "settings": {name: one[name] for name in differing if name in one}, **rows[-1],
              "parameters": task.build(device="meta").num_parameters()}
@@ -52,9 +54,9 @@ class Compare:
             return
         forms = {name: partial(tasks[0].format_score, name) for name in names}
         forms |= {"epoch": str, "seconds": "{:,.0f}".format, "parameters": "{:,}".format}
-        lines = [[name, *(shorten(one["settings"].get(name, "–"), 30) for one in found)] for name in differing]
+        lines = [[name, *(ending(one["settings"].get(name, "–")) for one in found)] for name in differing]
         lines += [[name.replace("_", " "), *(form(one[name]) for one in found)] for name, form in forms.items()]
-        print(*columns(["", *map(printable, runs)], lines), f"\nwritten to {printable(path)}", sep="\n")
+        print(*columns(["", *map(ending, runs)], lines), f"\nwritten to {printable(path)}", sep="\n")
 
 
 def common_figures(tasks):
@@ -71,9 +73,15 @@ def common_figures(tasks):
 
 
 def options_of(folder, config):
-    """The options of a training by their names; device, threads and kernels as they were in the end."""
-    options, summary = {}, folder.finished() or {}
+    """The options of a training by their names; device, threads and kernels as they were when it ended."""
+    options, summary = {}, read_json(folder.path, folder.summary.name) or {}
     for name, value in json.loads(to_json(config)).items():
-        fields = value if isinstance(value, dict) else {"": value}
-        options |= {f"{name}.{field}".strip(".").replace("_", "-"): one for field, one in fields.items()}
+        fields = {f"{name}.{field}": one for field, one in value.items()} if isinstance(value, dict) else {name: value}
+        options |= {field.replace("_", "-"): one for field, one in fields.items()}
     return options | {name: summary[name] for name in ("device", "threads", "kernels") if name in summary}
+
+
+def ending(value, most=30):
+    """A setting or a path as text, of which the end is kept: paths often begin alike."""
+    text = str(value)
+    return printable("…" * (len(text) > most) + text[-most:])

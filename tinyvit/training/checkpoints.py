@@ -42,7 +42,7 @@ class Checkpoints:
         """The best weights, by name; ValueError if there are none, or if they are damaged."""
         manifests = sorted(self.path.glob("best-*.json"))
         if not manifests:
-            raise ValueError(f"{self.path} has no best weights: nothing was evaluated yet")
+            raise ValueError(f"{self.path} has no best weights: nothing was evaluated yet, or only the last were kept")
         verified_manifest(manifests[-1])
         return load_tensors(manifests[-1].with_suffix(".safetensors"))
 

@@ -18,13 +18,17 @@ def draw_curves(histories, task, names=None):
     plots, units = {}, ("epoch", "minute") if len(histories) > 1 else ("epoch",)
     for name in names or task.columns:
         plots.setdefault(name.partition("_")[2], []).append(name)
-    width, height = 4.5 * len(plots), 3.6 * len(units)
+    legend = 0.25 * (len(histories) // 2 + 1)
+    width, height = 4.5 * len(plots), 3.6 * len(units) + legend
     figure = Figure(figsize=(width, height), layout="none")
     # Margins in inches; those that Matplotlib works out itself take half the time of a picture.
-    figure.subplots_adjust(0.65 / width, 0.5 / height, 1 - 0.2 / width, 1 - 0.35 / height, wspace=0.2, hspace=0.3)
+    figure.subplots_adjust(0.65 / width, (0.5 + legend) / height, 1 - 0.2 / width, 1 - 0.35 / height,
+                           wspace=0.2, hspace=0.3)  # fmt: skip
     for unit, row in zip(units, figure.subplots(len(units), len(plots), squeeze=False)):
         for axes, lines in zip(row, plots.values()):
             draw_plot(axes, unit, lines, histories, task)
+    lines = {line.get_label(): line for line in axes.lines}
+    figure.legend(lines.values(), lines, loc="lower center", ncols=2, frameon=False)
     return figure_bytes(figure, dpi=120)
 
 
@@ -47,9 +51,7 @@ def draw_plot(axes, unit, lines, histories, task):
         marker = "o" if len(times) < 30 else None
         for name in lines:
             values = [nan if row[name] is None else scale * row[name] for row in history]
-            style, label = "-", run
-            if name.startswith("train_"):
-                style, label = "--", None if number else "train, as augmented"
+            style, label = ("--", "dashed: train, as augmented") if name.startswith("train_") else ("-", run)
             axes.plot(times, values, style, color=f"C{number}", marker=marker, markersize=3, label=label)
             if name == task.headline and len(histories) == 1:
                 title += f", {run} {task.format_score(name, history[-1][name])} at the end"
@@ -57,6 +59,5 @@ def draw_plot(axes, unit, lines, histories, task):
     axes.set_xlabel(unit)
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
     if unit == "epoch":
         axes.xaxis.get_major_locator().set_params(integer=True)

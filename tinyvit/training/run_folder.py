@@ -140,7 +140,7 @@ class RunFolder:
                 | {name: None if row[name] is None else float(row[name]) for name in names} for row in rows
             ]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{self.metrics} has no figures to compare: {error}") from error
+            raise ValueError(f"{self.path} has no figures to compare in {self.metrics.name}: {error}") from error
 
     def save_model(self, tensors):
         """Save the final weights, and a manifest with their SHA256."""
@@ -179,7 +179,7 @@ class RunFolder:
         """The configuration of a run; raises ValueError if the folder is not one."""
         if not self.path.is_dir():
             reason = "it is a file" if self.path.exists() else "it doesn't exist"
-            runs = [config.parent.name for config in sorted(self.path.parent.glob("*/config.json"))]
+            runs = runs_in(self.path.parent)
             reason += f"; in {self.path.parent}/, {did_you_mean(self.path.name, runs)}" if runs else ""
             raise ValueError(f"{self.path} is not a run folder: {reason}")
         if self.seeds.is_file():
@@ -213,7 +213,7 @@ def locate_run(path):
     if place.name not in stored:
         raise ValueError(
             f"{place} is not a run folder: it doesn't exist, and no model of this name comes with tinyvit; "
-            f"{did_you_mean(place.name, stored)}"
+            f"{did_you_mean(place.name, runs_in(place.parent) | stored)}"
         )
     return stored[place.name]
 
@@ -221,8 +221,12 @@ def locate_run(path):
 def stored_models():
     """The runs that come with tinyvit: their folders by name, such as "cifar10-cpu"."""
     folder = notebooks_folder()
-    runs = [] if folder is None else sorted(folder.glob("models/*/config.json"))
-    return {config.parent.name: config.parent for config in runs}
+    return {} if folder is None else runs_in(folder / "models")
+
+
+def runs_in(folder):
+    """The runs in a folder: their own folders by name."""
+    return {config.parent.name: config.parent for config in sorted(folder.glob("*/config.json"))}
 
 
 def notebooks_folder():
