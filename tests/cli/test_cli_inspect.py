@@ -88,7 +88,7 @@ def test_an_image_file_is_prepared_as_predict_does_and_needs_no_data_set(numbers
     assert found["predicted"] == top["class"] and found["probability"] == pytest.approx(top["probability"], rel=1e-5)
     assert found["image"] == "3.png" and found["label"] is None and set(found["pictures"]) == OF_FILES
     assert {f"{name}.png" for name in found["left_out"]} == OF_TEST_IMAGES and "gone" in found["left_out"]["norms"]
-    assert "  no most-wrong: " in succeeds("inspect", own_run, "--image", photos / "3.png")
+    assert ", most-wrong: " in succeeds("inspect", own_run, "--image", photos / "3.png")
 
 
 @pytest.mark.parametrize(("positions", "pool"), [("sincos_2d", "avg"), ("rope", "token"), ("none", "avg")])

@@ -1,6 +1,7 @@
 """tinyvit inspect"""
 
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -89,7 +90,8 @@ class Inspect(ModelOptions):
         written = {"out": str(folder), "pictures": list(inspection.pictures), "left_out": inspection.left_out}
         lines = [table(inspection.rows), f"\nwritten to {printable(folder)}",
                  table([(name, caption) for name, (caption, _) in inspection.pictures.items()])]  # fmt: skip
-        lines += [f"  no {name}: {reason}" for name, reason in inspection.left_out.items()]
+        for reason, names in groupby(inspection.left_out, inspection.left_out.get):
+            lines.append(f"  no {', '.join(names)}: {reason}")
         self.show({"run": self.run, **inspection.numbers, **written}, "\n".join(lines))
 
     def load_test_images(self, trained, inspection):
