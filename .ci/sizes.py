@@ -16,11 +16,11 @@ from pathlib import Path
 
 CEILINGS = {  # folder: lines of code
     "notebooks": 7_091,
-    "tests": 28_903,
-    "tinyvit": 28_886,
+    "tests": 28_907,
+    "tinyvit": 28_895,
     "tinyvit/*": 1_301,
     "tinyvit/bench": 925,
-    "tinyvit/cli": 1_310,
+    "tinyvit/cli": 1_317,
     "tinyvit/data": 1_634,
     "tinyvit/exercises": 3_496,
     "tinyvit/functional": 2_374,
@@ -30,7 +30,7 @@ CEILINGS = {  # folder: lines of code
     "tinyvit/nn": 1_472,
     "tinyvit/optim": 356,
     "tinyvit/probe": 2_801,
-    "tinyvit/training": 4_171,
+    "tinyvit/training": 4_173,
 }
 TOKENS = {"tinyvit": 10.83, "tests": 13.7, "notebooks": 14.9}  # of Python a line; 5 % above 10.316, 13.1 and 14.2
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -11,10 +11,9 @@ from tinyvit.training.config import from_values
 
 CIFAR = dict(img_size=32, in_chans=3, num_classes=10)
 SMALL = CIFAR | dict(
-    patch_size=4, embed_dim=192, depth=9, num_heads=12, mlp_ratio=2.0, global_pool="avg", positions="sincos_2d",
-    drop_path_rate=0.1,
+    embed_dim=192, depth=9, num_heads=12, global_pool="avg", positions="sincos_2d", drop_path_rate=0.1
 )  # fmt: skip
-DIGITS = dict(img_size=8, patch_size=2, in_chans=1, num_classes=10, num_heads=4, mlp_ratio=2.0)
+DIGITS = dict(img_size=8, patch_size=2, in_chans=1, num_heads=4, mlp_ratio=2.0)
 # For minutes on two cores.
 TINY = CIFAR | dict(patch_size=4, embed_dim=128, depth=6, num_heads=4, mlp_ratio=2.0)
 CPU = TINY | dict(global_pool="avg", positions="sincos_2d", dynamic_img_size=True)
@@ -27,13 +26,13 @@ WORDS = """a the this red green blue yellow purple white zero one two three four
 middle right"""
 
 
-def on_cifar10(architecture, model, *, epochs, batch_size, crop, mix_prob=0.0, **optim):
-    """A recipe for two cores: evaluated twice, its first filters whiten patches, with changes to `MUON`."""
+def on_cifar10(architecture, model, *, epochs, batch_size=128, crop=4, mix_prob=0.0, policy="none", **optim):
+    """A recipe for two cores, tested twice: `MUON` with the changes `optim`; its first filters whiten patches."""
     mixing = dict(mixup=0.8, cutmix=1.0, mix_prob=mix_prob) if mix_prob else {}
     return dict(
         dataset="cifar10", architecture=architecture, model=model, epochs=epochs, batch_size=batch_size,
         evaluate_every=-(-epochs // 2), init=dict(whiten=True), optim=MUON | optim,
-        augment=dict(crop=crop, flip=True, **mixing),
+        augment=dict(crop=crop, flip=True, policy=policy, **mixing),
     )  # fmt: skip
 
 
@@ -79,7 +78,7 @@ PRESETS = Presets({
         architecture="vivit",
         model=dict(
             img_size=16, patch_size=4, in_chans=1, num_classes=8, frames=8, tubelet_frames=2, embed_dim=64, depth=3,
-            num_heads=4, mlp_ratio=2.0, global_pool="avg",
+            num_heads=4, global_pool="avg",
         ),
         epochs=3,
         batch_size=64,
@@ -89,7 +88,7 @@ PRESETS = Presets({
     # images of 16 and then 24 pixels for the first 85 % of the steps cost a fraction, and the last steps catch up;
     # sines and cosines are positions from the first step on, and filters whiten patches; images mixed in three of ten
     # batches keep it from learning them by heart. On CIFAR-10 (JPEG copy): 83.44 % (seeds 0 to 2), 29 minutes.
-    "cifar10-cpu": on_cifar10("vit", CPU, epochs=25, batch_size=128, crop=4, mix_prob=0.3),
+    "cifar10-cpu": on_cifar10("vit", CPU, epochs=25, mix_prob=0.3),
     # Three stages on half the resolution take less time than four narrower ones on the full one, and learn more. The
     # first filters start as those that whiten patches, and AdamW's part (first and last layer, batch norms) has ten
     # times the usual rate: together they save half of the steps. On CIFAR-10 (JPEG copy), seed 0: 88.30 %, 31 minutes.
@@ -110,7 +109,7 @@ PRESETS = Presets({
     "cifar10-swin": on_cifar10(
         "swin",
         CIFAR | dict(patch_size=2, embed_dim=64, depths=(2, 2, 2), num_heads=(2, 4, 8), window_size=4, mlp_ratio=2.0),
-        epochs=26, batch_size=128, crop=4, small_until=(0.4, 0.7),
+        epochs=26, small_until=(0.4, 0.7),
     ),
     # A stage of convolutions on 16×16 places, one on 8×8, and a stage of attention on the same 8×8. As in the hybrid,
     # filters have a higher rate than matrices, and every other batch is mixed. On CIFAR-10 (JPEG copy), seed 0: 87.46 %
@@ -129,7 +128,7 @@ PRESETS = Presets({
         dataset="cifar10",
         model=CPU,
         task="mae",
-        objective=dict(decoder_dim=64, decoder_depth=2, decoder_heads=2),
+        objective=dict(decoder_heads=2),
         epochs=34,
         batch_size=256,
         evaluate_every=2,
@@ -145,7 +144,7 @@ PRESETS = Presets({
         objective=dict(scales=(0.2, 0.5, 1.0), momentum=0.98),
         epochs=2,
         batch_size=64,
-        optim=dict(name="muon", lr=2e-3, adam_lr=1e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0),
+        optim=dict(name="muon", lr=2e-3, weight_decay=0.04, clip_norm=None, clip_each=3.0),
     ),
     # Digits in colour, with captions. As a batch isn't split, a second thread would share single small products only,
     # and wait for the other most of the time. Among 180 captions, seeds 0 to 2: 97.3 % of the pairs of colour and digit
@@ -208,7 +207,7 @@ PRESETS = Presets({
         epochs=200,
         batch_size=128,
         evaluate_every=20,
-        optim=dict(name="adamw", lr=2e-3, weight_decay=0.0, schedule="cosine", warmup=0.05, ema=0.999),
+        optim=dict(lr=2e-3, weight_decay=0.0, warmup=0.05, ema=0.999),
     ),
     # As many tokens, blocks and features as cifar10-cpu has, whose rates it takes over: 0.5 s a step, test loss 0.0553.
     "dit-cifar10": dict(
