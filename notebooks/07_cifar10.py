@@ -398,9 +398,7 @@ print("the gap between training and test is less than half as wide with shifted 
 # | `tinyvit train cifar10-cpu --epochs 1` | 1 | 1.5 minutes | 52.76 % |
 # | `tinyvit train cifar10-cpu` | 25 | 29 minutes | 83.69 % (seeds 1 and 2: 83.27 and 83.35 %) |
 #
-# How it got there, and which classes it still takes for each other:
-#
-# ![Loss and accuracy by epoch of cifar10-cpu](results/cifar10-cpu-curves.png)
+# Which classes it still takes for each other:
 #
 # ![Confusion matrix of cifar10-cpu](results/cifar10-cpu-confusion.png)
 #

@@ -10,10 +10,14 @@ from pathlib import Path
 from tinyvit.training.config import to_json
 from tinyvit.training.run_folder import RunFolder
 
-run, stored = RunFolder(sys.argv[1]), RunFolder(Path(__file__).parent / sys.argv[2])
+source, name = sys.argv[1:]
+run, stored = RunFolder(source), RunFolder(Path(__file__).parent / name)
+config, summary = run.read_config(), run.finished()
+if summary is None:
+    sys.exit(f"{source} is unfinished or damaged")
 stored.path.mkdir(exist_ok=True)
 for name in ("preprocessing", "metrics"):
     stored.write(getattr(stored, name), getattr(run, name).read_bytes())
-stored.write(stored.config, to_json(replace(run.read_config(), out=None, data_dir=None)).encode())
-stored.write_json(stored.summary, run.finished() | {"config": stored.digest()})
+stored.write(stored.config, to_json(replace(config, out=None, data_dir=None)).encode())
+stored.write_json(stored.summary, summary | {"config": stored.digest()})
 stored.save_model({name: array.astype("float16") for name, array in run.load_model().items()})
