@@ -390,9 +390,9 @@ print("the gap between training and test is less than half as wide with shifted 
 # The preset `cifar10-cpu` is all of this: Muon, warm-up, growing images, crop and flip, label smoothing, mixup or
 # cutmix in three of ten batches; and its first filters whiten the patches at first (`--init.whiten`), as principal
 # components divided by their deviations do. What it reaches was measured on two cores of a server, on a JPEG copy of
-# CIFAR-10; the table is from `cifar10-cpu-1-epoch.log`, `cifar10-cpu.log` and `cifar10-cpu-long.log` in `results`.
-# `README.md` there tells what else was tried, and that choices were made on a part of the training images.
-# `cifar10-cpu-long` distorts each image besides (TrivialAugment), and mixes half of the batches.
+# CIFAR-10; the table is from `results/cifar10-cpu-1-epoch.log`, `results/cifar10-cpu.log` and
+# `results/cifar10-cpu-long.log`; `results/README.md` tells what else was tried, and that choices were made on a part of
+# the training images. `cifar10-cpu-long` distorts each image besides (TrivialAugment), and mixes half of the batches.
 #
 # | command | epochs | time | test accuracy |
 # | --- | --- | --- | --- |

@@ -38,7 +38,7 @@ def test_of_a_vit_all_is_drawn_that_needs_no_classes(as_json, succeeds, runs):
     assert set(seen["norms"]) == {"stream", "attn", "mlp"} and not {"predicted", "label", "class"} & set(seen)
     out = succeeds("inspect", runs["vit"], *options)
     assert "what the class token takes from each patch" in out and "taken for" not in out
-    assert f"  no most-wrong: {NO_CLASSES}" in out
+    assert f"  no class, gradients, most-wrong: {NO_CLASSES}" in out
 
 
 def test_of_an_architecture_without_attention_the_rest_is_drawn(as_json, runs, photos):
