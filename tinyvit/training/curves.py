@@ -27,8 +27,8 @@ def draw_curves(histories, task, names=None):
     for unit, row in zip(units, figure.subplots(len(units), len(plots), squeeze=False)):
         for axes, lines in zip(row, plots.values()):
             draw_plot(axes, unit, lines, histories, task)
-    lines = {line.get_label(): line for line in axes.lines}
-    figure.legend(lines.values(), lines, loc="lower center", ncols=2, frameon=False)
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
+    figure.legend(lines.values(), lines, loc="lower center", ncols=2)
     return figure_bytes(figure, dpi=120)
 
 

@@ -120,7 +120,7 @@ PRESETS = Presets({
     "cifar10-coatnet": on_cifar10(
         "coatnet",
         CIFAR | dict(
-            stem_width=64, stages="CCT", depths=(1, 1, 2), widths=(64, 128, 128), strides=(1, 2, 1),
+            stages="CCT", depths=(1, 1, 2), widths=(64, 128, 128), strides=(1, 2, 1),
             expansion=2.0,
         ),
         epochs=24, batch_size=256, crop=3, mix_prob=0.5, lr=0.02, filter_lr=0.03, small_sizes=(24,), small_until=(0.6,),
