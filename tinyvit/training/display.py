@@ -56,7 +56,7 @@ class Display:
             + (f" (no GPU: {reason})" if reason else "")
             + (f"\n{launches(trainer)}" if device != "cpu" else "")
             + f"\nrun folder: {printable(path)}\n"
-            + "".join(f"note: {hint}\n" for hint in hints if hint and not trainer.step)
+            + "".join(f"note: {hint}\n" for hint in hints if hint and not (trainer.step or self.bar))
             + (f"going on after step {trainer.step:,} of {trainer.total_steps:,}\n" if trainer.step else "")
             + "\n  epoch   "
             + "   ".join(f"{self.task.heading(name):>{width}}" for name, width in self.widths.items())
@@ -98,7 +98,7 @@ class Display:
         return contextlib.nullcontext() if self.bar is None else self.bar.external_write_mode(sys.stdout)
 
     def finish(self, summary, path, task):
-        if self.bar is not None:
+        if self.bar:
             with contextlib.suppress(OSError):
                 self.bar.close()
         if "interrupted" in summary:
@@ -106,7 +106,7 @@ class Display:
             commands = [("go on with", f"tinyvit train --resume {path}")]
         else:
             rows = [(name.replace("_", " "), task.format_score(name, summary[name])) for name in task.scores]
-            rows += [("epochs", f"{summary['epochs']}")]
+            rows += [("epochs", summary["epochs"])]
             commands = [("evaluate with", f"tinyvit evaluate {path}")]
             if task.classifies and summary.get("architecture") == "vit":
                 commands += [("look inside with", f"tinyvit inspect {path} --html")]
@@ -116,7 +116,7 @@ class Display:
             ("time", f"{clock(summary['seconds'])} (minutes:seconds)"),
             ("waiting for data", f"{100 * summary['data_wait']:.1f} %"),
             ("parameters", f"{summary['parameters']:,}"),
-            ("run folder", str(path)),
+            ("run folder", path),
             *commands,
         ]
         self.print("\n" + table(rows))
